@@ -211,13 +211,7 @@ impl Client {
             call_timeout: TIMEOUT,
             ..LIMITS_DEFAULT
         };
-        let node = NodeConfig {
-            room: ROOM,
-            asked: None,
-            limits,
-            crc: Some(Switch::Off),
-            device_cpu: None,
-        };
+        let node = NodeConfig { crc: Some(Switch::Off), ..NodeConfig::new(ROOM, limits) };
         let (mut core, _) = node.build::<Iwarp, _>(|_, _| Ok(Caller::new(&root)))?;
         let binding = binding::binding(&NFS_LIMITS);
         let connection = core

@@ -177,13 +177,8 @@ fn serve(
 ) -> Result<CoreThread<(std::net::SocketAddr, File)>, Failure> {
     let room = usize::try_from(options.file).unwrap_or(usize::MAX).saturating_mul(2) + ROOM;
     cores::start(thread("server", cpu), move || {
-        let node = NodeConfig {
-            room,
-            asked: None,
-            limits: LIMITS_DEFAULT,
-            crc: Some(Switch::Off),
-            device_cpu: None,
-        };
+        let crc = Some(Switch::Off);
+        let node = NodeConfig { crc, ..NodeConfig::new(room, LIMITS_DEFAULT) };
         let mut root = None;
         let (mut core, _) = node.build::<Iwarp, _>(|pool, _| {
             let files = memory::Limits { files_max: 16, names_max: 16 };
@@ -212,13 +207,8 @@ fn connect(
         .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;
     cores::start(thread("client", cpu), move || {
         let room = memory_max(&LIMITS) + ROOM;
-        let node = NodeConfig {
-            room,
-            asked: None,
-            limits: client_limits(TIMEOUT),
-            crc: Some(Switch::Off),
-            device_cpu: None,
-        };
+        let crc = Some(Switch::Off);
+        let node = NodeConfig { crc, ..NodeConfig::new(room, client_limits(TIMEOUT)) };
         let (mut core, _) = node.build::<Iwarp, _>(|_, _| Ok(NoService))?;
         let connection = core
             .connect(clock::now(), to, ConnectOptions::new(binding(&LIMITS)).identity(identity))

@@ -42,7 +42,7 @@ use crate::v2;
 use crate::v2::connection::{Role, Sending, Unsent};
 use crate::v2::continuation::Kind;
 use crate::v2::header::Unchunked;
-use crate::v2::host_auth::Policy;
+use crate::v2::host_auth::{Authenticator, Policy};
 use crate::xdr::{Reader, Truncated, Writer};
 
 /// The versions that one end supports, and the configuration of each.
@@ -114,6 +114,20 @@ impl Connection {
             #[cfg(debug_assertions)]
             lent: [false; 2],
         })
+    }
+
+    /// Makes the ends authenticate each other during setup, under the policy of the configuration: see
+    /// [`v2::connection::Connection::authenticate`]. Version 1 has no host authentication.
+    pub fn authenticate(
+        &mut self,
+        policy: Policy,
+        authenticator: Box<dyn Authenticator>,
+        client_private_data: &[u8],
+        server_private_data: &[u8],
+    ) {
+        if let Engine::Two(two) = &mut self.engine {
+            two.authenticate(policy, authenticator, client_private_data, server_private_data);
+        }
     }
 
     /// Decodes one received message by the rules of the connection's version or, while that is

@@ -58,12 +58,12 @@ use thiserror::Error;
 
 use crate::cores::deal::Slots;
 use crate::cores::seat::Seat;
+use crate::hosts::HostAuth;
 use crate::limits::{INLINE_SIZE, Limits, SEND_BUFFER};
-use crate::origin::Origin;
 use crate::provider::{ConnectError, Counters, Event, Provider, Waker};
 use crate::service::{CallError, ConnectionId, Reply, Unsupported};
 
-use self::common::Common;
+use self::common::{Common, Whence};
 use self::connection::{Directions, Link};
 use self::events::Events;
 use self::inbox::{Door, Inbox};
@@ -183,6 +183,24 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.seat = rdma;
     }
 
+    /// Has peers that connect from now on prove which hosts they are, as `auth` asks, and proves to them which host this is.
+    ///
+    /// # Errors
+    /// [`StartError::NoVersion`]: peers have to, and version 1 alone is to be spoken, which has no host authentication.
+    pub fn authenticate(&mut self, auth: HostAuth) -> Result<(), StartError> {
+        let common = &mut self.inner.common;
+        if !common.limits.serve_under(auth.policy) {
+            return Err(StartError::NoVersion);
+        }
+        common.hosts = Some(auth);
+        Ok(())
+    }
+
+    /// Closes the connections to hosts that are not known any more: call this when [`HostAuth::hosts`] has changed.
+    pub fn judge_hosts(&mut self) {
+        self.inner.judge_hosts();
+    }
+
     /// Runs one turn to completion: a bounded amount of work, without blocking.
     ///
     /// Returns whether anything happened, so that the caller may sleep when idle.
@@ -216,9 +234,14 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Returns the bound address, with the actual port.
     ///
     /// # Errors
-    /// The system's error, such as an address in use.
+    /// The system's error, such as an address in use; `InvalidInput` if hosts have to prove which they are, which TCP does not
+    /// let them (P9).
     pub fn listen_tcp(&mut self, at: SocketAddr, limits: TcpLimits) -> io::Result<SocketAddr> {
         let Inner { responder, common, .. } = &mut self.inner;
+        if HostAuth::policy(common.hosts.as_ref()).requires() {
+            let why = "host authentication is required, and TCP has none";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
         let (bound, more) = common.streams.listen(at, limits, &self.provider.waker())?;
         responder.calls.enlarge(more);
         Ok(bound)
@@ -249,9 +272,12 @@ impl<P: Provider, S: Service> Core<P, S> {
         to: SocketAddr,
         options: impl Into<ConnectOptions>,
     ) -> Result<ConnectionId, CallError> {
-        let ConnectOptions { binding, identity, serves } = options.into();
+        let ConnectOptions { binding, identity, serves, auth } = options.into();
         if self.drain_by.is_some() {
             return Err(CallError::Closed);
+        }
+        if !self.inner.common.limits.serve_under(HostAuth::policy(auth.as_ref())) {
+            return Err(CallError::NoVersion);
         }
         bindings::check(&binding).map_err(CallError::Unsupported)?;
         bindings::check_all(&serves)?;
@@ -262,7 +288,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         let directions = Directions { serves, calls: Some(binding) };
         let link = Link { qp, role: Role::Client, peer: to };
         let remembered = common.old_servers.recall(now, to);
-        let Some(key) = common.open(link, Origin::Ours, None, directions, remembered) else {
+        let Some(key) = common.open(link, Whence::Made { remembered }, directions, auth) else {
             self.provider.disconnect(now, qp);
             return Err(CallError::Connect(ConnectError::NoQueuePair));
         };
@@ -495,6 +521,9 @@ pub enum StartError {
         /// Program version.
         version: u32,
     },
+    /// Host authentication is required, and no version with it is to be spoken.
+    #[error("host authentication is required, and version 1, the only one to be spoken, has none")]
+    NoVersion,
 }
 
 impl From<bindings::Unserved> for StartError {

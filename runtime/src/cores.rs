@@ -23,7 +23,8 @@ pub(crate) mod seat;
 #[cfg(test)]
 mod spread;
 
-/// Tells cores to shut down, or asks them whether they still turn, from any thread or from a signal handler's.
+/// Tells cores to shut down or to judge hosts again, or asks them whether they still turn, from any thread or from a signal
+/// handler's.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     /// Bits: what the core has not been seen to take notice of.
@@ -54,8 +55,9 @@ impl Stop {
     /// Answers what was asked, as the driver of the core does in each turn. Returns what was asked.
     fn heed(&self) -> u8 {
         let asked = self.asked.load(Ordering::Acquire);
-        if asked & SIGN_OF_LIFE != 0 {
-            self.asked.fetch_and(!SIGN_OF_LIFE, Ordering::Release);
+        let once = asked & (SIGN_OF_LIFE | JUDGE_HOSTS);
+        if once != 0 {
+            self.asked.fetch_and(!once, Ordering::AcqRel);
         }
         asked
     }
@@ -67,6 +69,8 @@ const SHUTDOWN: u8 = 1;
 const SIGN_OF_LIFE: u8 = 2;
 /// The core is to turn no more.
 const LEAVE: u8 = 4;
+/// The core is to close the connections to hosts that are not known any more, and to clear this bit.
+const JUDGE_HOSTS: u8 = 8;
 
 /// Drives a core until it has drained after `stop` was asked.
 pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, stop: &Stop) {
@@ -88,6 +92,9 @@ pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, sto
         }
         if asked & SHUTDOWN != 0 {
             core.begin_shutdown(now);
+        }
+        if asked & JUDGE_HOSTS != 0 {
+            core.judge_hosts();
         }
         if core.turn(now) {
             worked = true;
@@ -286,6 +293,12 @@ impl<T> CoreThread<T> {
     /// Returns whether the core has turned since [`Self::ask_for_life`] was last called.
     pub fn is_alive(&self) -> bool {
         self.stop.asked.load(Ordering::Acquire) & SIGN_OF_LIFE == 0
+    }
+
+    /// Has the core close the connections to hosts that are not known any more, in its next turn, and wakes it.
+    pub fn judge_hosts(&self) {
+        self.stop.asked.fetch_or(JUDGE_HOSTS, Ordering::Release);
+        self.waker.wake();
     }
 
     fn ask_to_stop(&self) {

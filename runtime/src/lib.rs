@@ -21,6 +21,7 @@ mod counts;
 pub mod crowd;
 #[cfg(feature = "host-auth")]
 pub mod host_auth;
+pub mod hosts;
 pub mod identity;
 mod items;
 mod key;

@@ -216,12 +216,17 @@ pub(crate) fn our_private_data(
 }
 
 impl Limits {
+    /// Returns whether a version may be spoken that has what this policy asks for: version 1 has no host authentication (P9).
+    pub(crate) fn serve_under(&self, policy: Policy) -> bool {
+        !policy.requires() || self.versions != Versions::OnlyOne
+    }
+
     /// Returns the configuration of a connection's engine.
     pub(crate) fn engine(
         &self,
-        role: Role,
-        calls_go: CallsGo,
+        (role, calls_go): (Role, CallsGo),
         first_xid: u32,
+        auth: Policy,
     ) -> negotiate::Config {
         let (serves, calls) = match (role, calls_go) {
             (Role::Client, CallsGo::Forward) => (Reverse::None, true),
@@ -253,7 +258,7 @@ impl Limits {
         };
         let one = Some(one).filter(|_| self.versions != Versions::OnlyTwo);
         let two = Some(two).filter(|_| self.versions != Versions::OnlyOne);
-        negotiate::Config { one, two, auth: Policy::Off }
+        negotiate::Config { one, two, auth }
     }
 }
 

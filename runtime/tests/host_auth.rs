@@ -2,9 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use haulage::host_auth::{HostKeys, KeyAuthenticator, Policy, SecretKey};
+use haulage::host_auth::{HostKeys, KnownHosts, SecretKey};
+use haulage::hosts::Policy;
 use haulage::proto::time::Instant;
 use haulage::proto::v2::connection::{CloseReason, Config, Connection, Event, Input, Output, Role};
 use haulage::proto::v2::credit::Class;
@@ -50,9 +50,10 @@ impl Scene {
         let role = [Role::Client, Role::Server][at];
         let mut connection = Connection::new(Config::new(role, 0x2bad_cafe));
         connection.reserve(8);
-        let known = [key(self.known[at]).public()].into_iter().collect();
-        let keys = Arc::new(HostKeys { secret: key(self.own[at]), known });
-        let auth = Box::new(KeyAuthenticator::new(keys).unwrap());
+        let mut known = KnownHosts::default();
+        known.add("peer", key(self.known[at]).public());
+        let keys = HostKeys::new(key(self.own[at]), known);
+        let auth = Box::new(keys.authenticator().unwrap());
         let [client, server] = self.private[at];
         for (which, length) in (0x5254_0000..).zip(self.further).filter(|(_, length)| *length > 0) {
             assert!(connection.announce(which, &vec![0; length]));

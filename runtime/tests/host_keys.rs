@@ -5,7 +5,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use haulage::host_auth::{KeyFault, KnownPeers, SecretKey};
+use haulage::host_auth::{KeyFault, KnownHosts, SecretKey};
 
 /// RFC 8032 section 7.1, test 1.
 const SEED: &str = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
@@ -49,14 +49,30 @@ fn a_file_that_is_no_key_says_why() {
 }
 
 #[test]
-fn known_peers_may_be_read_by_all_and_written_by_nobody_else() {
-    let path = file("known", format!("{PUBLIC} lab-3\n").as_bytes(), 0o644);
+fn a_new_secret_is_its_owners_alone_and_replaces_nothing() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("host_keys.new");
+    let _ = fs::remove_file(&path);
+    let made = SecretKey::create(&path).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(SecretKey::read(&path).unwrap().public(), made.public());
+    let again = SecretKey::create(&path).unwrap_err();
+    assert_eq!(again.kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(SecretKey::read(&path).unwrap().public(), made.public(), "it is as it was");
+    fs::remove_file(&path).unwrap();
+    let other = SecretKey::create(&path).unwrap();
+    assert_ne!(other.public(), made.public());
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn known_hosts_may_be_read_by_all_and_written_by_nobody_else() {
+    let path = file("known", format!("lab-3 {PUBLIC}\n").as_bytes(), 0o644);
     let octets = *SEED.parse::<SecretKey>().unwrap().public().octets();
-    assert!(KnownPeers::read(&path).unwrap().get(&octets).is_some());
+    assert!(KnownHosts::read(&path).unwrap().get(&octets).is_some());
     for mode in [0o664, 0o646] {
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        assert!(matches!(KnownPeers::read(&path), Err(KeyFault::Exposed(_))), "{mode:o}");
+        assert!(matches!(KnownHosts::read(&path), Err(KeyFault::Exposed(_))), "{mode:o}");
     }
     let absent = path.with_extension("absent");
-    assert!(matches!(KnownPeers::read(&absent), Err(KeyFault::Unreadable(_))));
+    assert!(matches!(KnownHosts::read(&absent), Err(KeyFault::Unreadable(_))));
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -10,20 +11,21 @@ use haulage::cores::{self, CoreThread};
 use haulage::limits::Limits;
 use haulage::polling::Polling;
 use haulage::proto::rpc::AcceptStat;
-use haulage::provider::ConnectError;
+use haulage::provider::{ConnectError, Provider as Carries};
 use haulage::remote::RemoteClient;
-use haulage::service::{Binding, CallError, Request};
+use haulage::service::{Binding, CallError, ConnectionId, Request};
 use haulage::sys::clock;
 
 use crate::cli::CoreOptions;
 use crate::cli::values::Provider;
 use crate::failure::Failure;
+use crate::hosts::ClientHosts;
 use crate::node::{Carrier, NodeConfig, client_limits, polling};
 use crate::output::progress::Step;
 use crate::placement::{Cpus, Placement};
 
 /// The server that a command calls, and its timeouts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Callee {
     /// The server's address.
     pub to: SocketAddr,
@@ -33,12 +35,14 @@ pub struct Callee {
     pub served_by: &'static str,
     /// The client's provider.
     pub provider: Provider,
+    /// How the ends prove which hosts they are, if they do.
+    pub hosts: Option<Arc<ClientHosts>>,
 }
 
 impl Callee {
     /// Converts the error of a Call to a one-line message that says what to do.
     pub fn explain(&self, error: &CallError) -> Failure {
-        let Self { to, timeout, served_by, provider } = self;
+        let Self { to, timeout, served_by, provider, hosts } = self;
         let seconds = timeout.as_secs_f64();
         Failure::failed(match error {
             CallError::Connect(ConnectError::Refused) => match self.listens_over() {
@@ -64,20 +68,32 @@ impl Callee {
             CallError::Disconnected(reason) => {
                 format!("the connection to {to} is lost ({reason}); check that the server runs")
             }
+            CallError::Unready(reason) => {
+                let lacks = hosts.as_ref().map(|hosts| hosts.unknown_here());
+                let lacks = lacks.as_deref().unwrap_or("whether it requires --host-auth");
+                format!(
+                    "the connection to {to} was lost before it was ready ({reason}); check that it is such a server, and \
+                     {lacks}"
+                )
+            }
+            CallError::Host(refusal) => match hosts {
+                Some(hosts) => hosts.explain(*to, refusal),
+                None => format!("{to}: {refusal}"),
+            },
             error => format!("{to}: {error}"),
         })
     }
 
     /// Returns the provider over which a server listens at this address, if it differs from the client's.
     fn listens_over(&self) -> Option<Provider> {
-        let Self { to, provider, .. } = *self;
+        let Self { to, provider, .. } = self;
         let listens = |other| match other {
-            Provider::Iwarp => TcpStream::connect_timeout(&to, LOOK_TIME).is_ok(),
+            Provider::Iwarp => TcpStream::connect_timeout(to, LOOK_TIME).is_ok(),
             Provider::Shm => to.ip().is_loopback() && listens_over_shm(to.port()),
             #[cfg(feature = "verbs")]
             Provider::Verbs => false,
         };
-        let others = Provider::value_variants().iter().filter(|other| **other != provider);
+        let others = Provider::value_variants().iter().filter(|other| *other != provider);
         others.copied().find(|other| listens(*other))
     }
 
@@ -85,12 +101,12 @@ impl Callee {
     ///
     /// # Errors
     /// No server answers, or it serves another program.
-    pub fn probe<P: Carrier>(self, binding: Binding, node: NodeConfig) -> Result<(), Failure> {
+    pub fn probe<P: Carrier>(&self, binding: Binding, node: NodeConfig) -> Result<(), Failure> {
         let placement =
             cores::Placement { name: "probe".to_owned(), cpu: None, polling: Polling::Event };
         let limits = Limits { versions: node.limits.versions, ..client_limits(self.timeout) };
         let node = NodeConfig { room: PROBE_ROOM, limits, ..node };
-        let mut core = self.connect::<P>(placement, binding, node)?;
+        let mut core = self.clone().connect::<P>(placement, binding, node)?;
         let _step = Step::begin(format_args!("connecting to {}", self.to));
         let request = Request::new(NULL).within(self.timeout);
         let called = core.started.call(request, |_| Ok(())).map(drop);
@@ -122,11 +138,28 @@ impl Callee {
         options: ConnectOptions,
     ) -> Result<(Core<P, S>, RemoteClient), Failure> {
         let (mut core, _) = node.build::<P, _>(|_, _| Ok(service))?;
-        let connection = core.connect(clock::now(), self.to, options);
-        let connection = connection.map_err(|error| self.explain(&error))?;
+        let connection = self.connection(&mut core, options)?;
         let client = RemoteClient::of(&core, connection);
         let client = client.ok_or_else(|| Failure::failed("a core has room for a client"))?;
         Ok((core, client))
+    }
+}
+
+impl Callee {
+    /// Begins a connection to the server, whose ends prove which hosts they are if they are to.
+    ///
+    /// # Errors
+    /// No connection can be opened, with what to do.
+    pub fn connection<P: Carries, S: Service>(
+        &self,
+        core: &mut Core<P, S>,
+        options: ConnectOptions,
+    ) -> Result<ConnectionId, Failure> {
+        let options = match &self.hosts {
+            Some(hosts) => hosts.with(options),
+            None => options,
+        };
+        core.connect(clock::now(), self.to, options).map_err(|error| self.explain(&error))
     }
 }
 

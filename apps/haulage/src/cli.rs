@@ -19,7 +19,7 @@ pub mod perf;
 mod similar;
 pub mod values;
 
-pub use options::{CoreOptions, PeerOptions};
+pub use options::{ClientHostOptions, CoreOptions, HostOptions, PeerOptions};
 
 use address::Address;
 use perf::{Count, Perf};
@@ -55,6 +55,9 @@ pub enum Command {
     /// Decodes and encodes RPC-over-RDMA messages
     #[command(subcommand)]
     Wire(Wire),
+    /// Makes and shows the keys by which hosts prove which they are
+    #[command(subcommand)]
+    HostKey(HostKey),
     /// Checks what this machine lacks to run Haulage well, and prints the commands that fix it
     Doctor,
     /// Prints a script that completes commands and options in a shell
@@ -157,6 +160,21 @@ pub enum Kv {
     },
 }
 
+/// The commands of `haulage host-key`.
+#[derive(Debug, Subcommand)]
+pub enum HostKey {
+    /// Makes a secret key that only this user can read, and prints its public key
+    New {
+        /// File to make, which must not exist
+        file: PathBuf,
+    },
+    /// Prints the public key of a secret key, by which other hosts know this one
+    Show {
+        /// File with the secret key
+        file: PathBuf,
+    },
+}
+
 /// The commands of `haulage store`.
 #[derive(Debug, Subcommand)]
 pub enum Store {
@@ -234,6 +252,9 @@ pub struct MountOptions {
     /// How long to wait for a connection, and for each answer
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub timeout: Timeout,
+    /// Whether hosts prove which they are
+    #[command(flatten)]
+    pub hosts: ClientHostOptions,
     /// How its core works
     #[command(flatten)]
     pub core: CoreOptions,
@@ -275,13 +296,24 @@ pub struct ServeStore {
     /// Where to accept NFS over RDMA; `:PORT` is this machine only
     #[arg(long, value_name = "ADDR:PORT", default_value = ":20049")]
     pub listen: Address,
-    /// Where to serve MOUNT over TCP; clients ask there for the file system to mount
-    #[arg(long, value_name = "ADDR:PORT", default_value = ":20048")]
-    pub mount_listen: Address,
+    /// Where to serve MOUNT over TCP; clients ask there for the file system to mount. off: nowhere, as with --host-auth
+    /// required
+    #[arg(
+        long,
+        value_name = "ADDR:PORT|off",
+        default_value = ":20048",
+        default_value_if("host_auth", "required", "off")
+    )]
+    pub mount_listen: Maybe<Address>,
     // [V2-11.2.2.1-1] clients that use RPCSEC_GSS ask for NFS here, without RDMA.
-    /// Where to accept NFS over TCP; off: nowhere
-    //~ V2-11.2.2.1-1: `":2049"` -> `"off"`
-    #[arg(long, value_name = "ADDR:PORT|off", default_value = ":2049")]
+    /// Where to accept NFS over TCP; off: nowhere, as with --host-auth required
+    #[arg(
+        long,
+        value_name = "ADDR:PORT|off",
+        //~ V2-11.2.2.1-1: `":2049"` -> `"off"`
+        default_value = ":2049",
+        default_value_if("host_auth", "required", "off")
+    )]
     pub tcp_listen: Maybe<Address>,
     /// Where to answer `GET /metrics`, for Prometheus [default: nowhere]
     #[arg(long, value_name = "ADDR:PORT")]
@@ -310,6 +342,9 @@ pub struct ServeStore {
     /// When it closes connections
     #[command(flatten)]
     pub peers: PeerOptions,
+    /// Whether hosts prove which they are
+    #[command(flatten)]
+    pub hosts: HostOptions,
     /// How its core works
     #[command(flatten)]
     pub core: CoreOptions,
@@ -423,6 +458,9 @@ pub struct ServeKv {
     /// Where to answer `GET /metrics`, for Prometheus [default: nowhere]
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<Address>,
+    /// Whether hosts prove which they are
+    #[command(flatten)]
+    pub hosts: HostOptions,
     /// How its core works
     #[command(flatten)]
     pub core: CoreOptions,
@@ -437,6 +475,9 @@ pub struct ConnectOptions {
     /// How long to wait for a connection, and for each answer
     #[arg(long, value_name = "SECONDS", default_value = "2")]
     pub timeout: Timeout,
+    /// Whether hosts prove which they are
+    #[command(flatten)]
+    pub hosts: ClientHostOptions,
     /// How its core works
     #[command(flatten)]
     pub core: CoreOptions,
@@ -508,12 +549,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
         "{}\ncommit: {}\nfeatures: {}\nproviders: {}",
         env!("CARGO_PKG_VERSION"),
         env!("HAULAGE_COMMIT"),
-        match (cfg!(feature = "host-auth"), cfg!(feature = "verbs")) {
-            (true, true) => "host-auth, verbs",
-            (true, false) => "host-auth",
-            (false, true) => "verbs",
-            (false, false) => "none",
-        },
+        if cfg!(feature = "verbs") { "host-auth, verbs" } else { "host-auth" },
         providers.join(", ")
     )
 });

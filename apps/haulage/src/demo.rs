@@ -97,15 +97,16 @@ fn connect<P: Carrier>(
 ) -> Result<CoreThread<Driver>, Failure> {
     let polling = polling(mode);
     let (to, timeout) = (server.address, TIMEOUT);
-    let config = ClientConfig { to, timeout, crc, cpu, polling, provider, rpc_version };
+    let config =
+        ClientConfig { to, timeout, crc, cpu, polling, provider, rpc_version, hosts: None };
     let thread = Thread { name: "demo-core".to_owned(), cpu, polling };
     cores::start(thread, move || {
         let (load, mut driver) = Load::new();
         let limits =
             haulage::limits::Limits { call_timeout: TIMEOUT, connections_max: 4, ..LIMITS_DEFAULT };
         let limits = rpc_version.within(limits);
-        let (mut core, _) = NodeConfig { room: ROOM, asked: None, limits, crc, device_cpu: None }
-            .build::<P, _>(|_, _| Ok(load))?;
+        let (mut core, _) =
+            NodeConfig { crc, ..NodeConfig::new(ROOM, limits) }.build::<P, _>(|_, _| Ok(load))?;
         let connection = core
             .connect(clock::now(), config.to, binding(VALUE_MAX))
             .map_err(|error| explain(&error, &config))?;

@@ -8,6 +8,7 @@
 //! - [`metrics`]: Prometheus metrics of servers.
 //! - [`node`]: building a core: memory, provider, limits; [`serving`] and [`calling`]: shared parts of server and
 //!   client commands.
+//! - [`hosts`]: host authentication.
 //! - [`placement`]: the CPUs of the cores.
 //! - `manual`: shell completions and manual pages.
 //! - [`doctor`]: checks of this machine; [`limits`]: measurements of its limits; [`samples`]: statistics of measured
@@ -30,6 +31,7 @@ pub mod cli;
 pub mod demo;
 pub mod doctor;
 pub mod failure;
+pub mod hosts;
 pub mod kv;
 pub mod limits;
 mod locks;
@@ -99,12 +101,14 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
     match command {
         Command::Demo(options) => demo::run(options, output),
         Command::Kv(Kv::Serve(options)) => kv::serve::run(options, output),
-        Command::Kv(Kv::Put { connect, key, file }) => kv::commands::put(connect, key, file),
+        Command::Kv(Kv::Put { connect, key, file }) => {
+            kv::commands::put(connect, key, file, output)
+        }
         Command::Kv(Kv::Get { connect, key }) => kv::commands::get(connect, key, output),
         Command::Kv(Kv::Mget { connect, keys }) => kv::many::get(connect, keys, output),
         Command::Kv(Kv::Watch { connect, prefix }) => kv::watch::run(connect, prefix, output),
         Command::Kv(Kv::Mput { connect, pairs }) => kv::many::put(connect, pairs, output),
-        Command::Kv(Kv::Del { connect, key }) => kv::commands::del(connect, key),
+        Command::Kv(Kv::Del { connect, key }) => kv::commands::del(connect, key, output),
         Command::Kv(Kv::Keys { connect }) => kv::commands::keys(connect, output),
         Command::Kv(Kv::Bench(options)) => kv::bench::run(options, output),
         Command::Kv(Kv::Stat { connect }) => kv::commands::stat(connect, output),
@@ -117,8 +121,8 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
         }
         Command::Store(Store::Put { mount, files }) => store::commands::put(mount, files, output),
         Command::Perf(Perf::Serve(options)) => perf::serve::run(options, output),
-        Command::Perf(Perf::Run { options, connect, timeout }) => {
-            perf::run::against(options, connect, timeout.0, output)
+        Command::Perf(Perf::Run { options, connect, timeout, hosts }) => {
+            perf::run::against(options, (connect, hosts), timeout.0, output)
         }
         Command::Perf(Perf::Local { options, threads, group }) => {
             let ends =
@@ -128,6 +132,7 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
         Command::Wire(Wire::Decode { iwarp: false }) => wire::decode(output),
         Command::Wire(Wire::Decode { iwarp: true }) => wire::decode_iwarp(output),
         Command::Wire(Wire::Encode) => wire::encode(output),
+        Command::HostKey(command) => hosts::run(command, output),
         Command::Doctor => doctor::run(output),
         Command::Completions { shell } => manual::completions(*shell, output),
         Command::Man { dir } => manual::pages(dir),

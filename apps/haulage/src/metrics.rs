@@ -352,6 +352,7 @@ impl Page {
                 ("kind=\"message_bad\"", core.messages_bad),
                 ("kind=\"reply_unmatched\"", core.replies_unmatched),
                 ("kind=\"connection_rejected\"", core.connections_rejected),
+                ("kind=\"host_refused\"", core.hosts_refused),
                 ("kind=\"connection_replaced\"", core.connections_replaced),
                 ("kind=\"connection_idle\"", core.connections_idle),
                 ("kind=\"connection_slow\"", core.connections_slow),

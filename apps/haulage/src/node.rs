@@ -4,7 +4,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use haulage::core::{Core, CoreIdentity, CoreNumber, Service};
+use haulage::core::{Core, CoreIdentity, CoreNumber, Service, StartError};
+use haulage::hosts::HostAuth;
 use haulage::limits::{ITEMS_MAX, LEAVING_MAX, LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
 use haulage::polling::Polling as CorePolling;
 use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig, PoolError};
@@ -133,9 +134,16 @@ pub struct NodeConfig {
     /// The CPU near which the core chooses its RDMA device. `None` means the CPU that the core runs on. All cores of one server
     /// name the same CPU, because they adopt peers that came to one device.
     pub device_cpu: Option<usize>,
+    /// What hosts that connect to the core prove, and how.
+    pub hosts: Option<HostAuth>,
 }
 
 impl NodeConfig {
+    /// Returns the usual configuration of a core with `room` octets for data items.
+    pub const fn new(room: usize, limits: Limits) -> Self {
+        Self { room, asked: None, limits, crc: None, device_cpu: None, hosts: None }
+    }
+
     /// Returns the memory that the core takes, for errors.
     pub(crate) fn wanted(&self) -> Wanted {
         let transport = self.limits.transport_bytes();
@@ -184,8 +192,11 @@ impl NodeConfig {
         let seed = chance()?;
         let service = service(&pool, &provider.waker())?;
         let identity = CoreIdentity { number, seed };
-        let core = Core::new(provider, service, pool, self.limits, identity)
-            .map_err(|error| Failure::failed(error.to_string()))?;
+        let failed = |error: StartError| Failure::failed(error.to_string());
+        let mut core = Core::new(provider, service, pool, self.limits, identity).map_err(failed)?;
+        if let Some(hosts) = &self.hosts {
+            core.authenticate(hosts.clone()).map_err(failed)?;
+        }
         Ok((core, notes))
     }
 }

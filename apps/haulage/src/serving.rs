@@ -18,6 +18,7 @@ use crate::cli::CoreOptions;
 use crate::cli::address::Address;
 use crate::cli::values::Polling;
 use crate::failure::Failure;
+use crate::hosts::ServerHosts;
 use crate::metrics::http::Asking;
 use crate::node::polling;
 use crate::output::progress::Step;
@@ -33,19 +34,21 @@ use self::supervisor::Supervisor;
 #[derive(Debug)]
 pub struct Termination {
     waker: Waker,
+    hosts: Option<ServerHosts>,
 }
 
 impl Termination {
-    /// Catches SIGTERM and SIGINT from now on, and ignores SIGHUP.
-    pub fn catch() -> Result<Self, Failure> {
+    /// Catches SIGTERM and SIGINT from now on. SIGHUP has the known hosts of `hosts` read again; without them it is ignored.
+    pub fn catch(hosts: Option<ServerHosts>) -> Result<Self, Failure> {
         signal::begin_start();
+        let hangup = if hosts.is_some() { signal::catch_hangup } else { signal::ignore_hangup };
         signal::catch_termination()
-            .and_then(|()| signal::ignore_hangup())
+            .and_then(|()| hangup())
             .map_err(|error| Failure::failed(format!("cannot catch signals: {error}")))?;
         let waker = Waker::new()
             .map_err(|error| Failure::failed(format!("cannot make an eventfd: {error}")))?;
         signal::wake_on_end(&waker).map_err(|_| Failure::failed("too many wakers"))?;
-        Ok(Self { waker })
+        Ok(Self { waker, hosts })
     }
 
     /// Tells the supervisor that the server is ready. Waits for a signal, then closes the ports, which the next server may
@@ -60,6 +63,11 @@ impl Termination {
         supervisor.ready();
         let mut due = supervisor.interval().map(|interval| (clock::now(), interval));
         while !signal::end_requested() && !cores.is_finished() {
+            if signal::take_hangup()
+                && self.hosts.as_ref().is_some_and(|hosts| hosts.read_again(output))
+            {
+                cores.judge_hosts();
+            }
             let now = clock::now();
             if let Some((at, interval)) = &mut due
                 && *at <= now

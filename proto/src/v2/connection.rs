@@ -457,6 +457,12 @@ impl Connection {
         self.setup.peer()
     }
 
+    /// Returns the identity that the peer claims, in the authenticator's format. It is not proved unless
+    /// [`Self::peer_identity`] returns it: it serves reports.
+    pub fn claimed_identity(&self) -> Option<&[u8]> {
+        self.setup.claimed()
+    }
+
     /// Returns whether RPC messages may be posted, if credits allow.
     #[inline]
     fn is_open_to_send(&self) -> bool {

@@ -135,6 +135,11 @@ pub trait Authenticator: fmt::Debug + Send {
     fn peer(&self) -> Option<&[u8]> {
         None
     }
+
+    /// Returns the identity that the peer claims, proved or not, for reports.
+    fn claimed(&self) -> Option<&[u8]> {
+        self.peer()
+    }
 }
 
 /// The number of octets of one [`Authenticator::send`] that always fit one message.

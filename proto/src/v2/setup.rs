@@ -263,6 +263,11 @@ impl Setup {
         self.auth.peer().filter(|_| self.is_over())
     }
 
+    /// Returns the identity that the peer claims, proved or not.
+    pub(super) fn claimed(&self) -> Option<&[u8]> {
+        self.auth.claimed()
+    }
+
     /// Returns the number of unsent properties that fit `room` octets, and their length in octets.
     fn fitting(&self, room: usize) -> (u32, usize) {
         let mut r = Reader::new(&self.unsaid);

@@ -2,18 +2,21 @@
 //! the time.
 
 use haulage_mr_pool::{Density, Local, Pool, PostedSource, Strategy};
-use haulage_proto::negotiate::{Connection as Engine, Control, CreditGrant, Output, Remembered};
+use haulage_proto::negotiate::{
+    CloseReason, Connection as Engine, Control, CreditGrant, Output, Remembered,
+};
 use haulage_proto::rpc::{AcceptStat, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::continuation::{Kind, Part};
 use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::v2::host_auth::Policy;
 use haulage_proto::verbs::{QpNum, WrId};
 use haulage_proto::xdr::Writer;
 
 use super::buffers::SendBuffers;
-use super::connection::{Connection, Directions, Link};
+use super::connection::{Connection, Directions, Link, Proof, Session};
 use super::connections::Connections;
 use super::counters::CoreCounters;
 use super::memory::{Charge, Memory, MemoryGrant, Purpose, Share, Until, Wanted};
@@ -25,6 +28,7 @@ use super::trace::Trace;
 use super::turns::Turns;
 use super::work::{Held, Posted, Work};
 use crate::core_number::{CoreIdentity, CoreNumber};
+use crate::hosts::HostAuth;
 use crate::key::{ConnectionKey, Transport};
 use crate::limits::{CallsGo, LEASES_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
 use crate::origin::Origin;
@@ -45,6 +49,8 @@ pub(crate) struct Common {
     /// The connections over TCP.
     pub(crate) streams: Streams,
     pub(crate) old_servers: OldServers,
+    /// The host authentication of connections that peers make.
+    pub(crate) hosts: Option<HostAuth>,
     pub(crate) receives: Receives,
     /// Messages in Receives that wait for their turns, by the slots of their queue pairs.
     pub(crate) arrived: Turns<ReceivedRun>,
@@ -65,6 +71,15 @@ pub(crate) struct Common {
     seed: u64,
     /// Declared last, so that every lease of the other fields is home when the pool is dropped.
     pub(crate) pool: Pool,
+}
+
+/// Where a new connection comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whence {
+    /// A peer of this origin asked for it, with this private data.
+    Accepted { origin: Origin, theirs: Option<PrivateData> },
+    /// This end makes it, to a server of which this is known.
+    Made { remembered: Remembered },
 }
 
 /// The abilities of the provider that a core looks up often.
@@ -118,6 +133,7 @@ impl Common {
             streams: Streams::new(core, connections_max),
             arrivals: 0,
             old_servers: OldServers::default(),
+            hosts: None,
             receives,
             arrived: Turns::default(),
             buffers,
@@ -141,33 +157,36 @@ impl Common {
         }
     }
 
-    /// Makes the entry of a new connection; `None` if the core is full. `theirs` is the private data of
-    /// a client, `remembered` what is known about a server.
+    /// Makes the entry of a new connection; `None` if the core is full. `auth` says what the ends prove about their hosts.
     pub(crate) fn open(
         &mut self,
         peer: Link,
-        origin: Origin,
-        theirs: Option<PrivateData>,
+        whence: Whence,
         directions: Directions,
-        remembered: Remembered,
+        auth: Option<HostAuth>,
     ) -> Option<ConnectionKey> {
         let is_full = self.connections.occupancy().all() >= self.limits.connections_max;
         if is_full || !self.connections.has_place(peer.qp) {
             return None;
         }
         let calls_go = directions.calls_go();
-        let engine = self.engine((peer.role, calls_go), remembered)?;
         let (ours, _) = our_private_data(peer.role, &self.abilities.promises);
-        let agreed = match peer.role {
-            Role::Client => Agreement::new(Some(ours), None),
-            Role::Server => Agreement::new(theirs, Some(ours)),
+        let (origin, remembered, client, server) = match whence {
+            Whence::Made { remembered } => (Origin::Ours, remembered, Some(ours), None),
+            Whence::Accepted { origin, theirs } => {
+                (origin, Remembered::Nothing, theirs, Some(ours))
+            }
         };
+        let proof = Proof::new(auth, client);
+        let engine = self.engine((peer.role, calls_go), remembered, proof.policy())?;
+        let agreed = Agreement::new(client, server);
+        let session = Session::new(engine.engine(), peer.role, agreed, directions);
         let share = self.memory.enter(origin);
         let Some(part) = self.receives.admit(peer.role, share.origin()) else {
             self.memory.leave(&share);
             return None;
         };
-        let connection = Connection::new(peer, engine, (part, share), agreed, directions);
+        let connection = Connection::new(peer, engine, (part, share), session, proof);
         self.connections.enter(connection, origin)
     }
 
@@ -179,8 +198,9 @@ impl Common {
         qp: QpNum,
         remembered: Remembered,
     ) -> Option<()> {
-        let calls_go = self.connections.get(key)?.session.calls_go();
-        let engine = self.engine((Role::Client, calls_go), remembered)?;
+        let connection = self.connections.get(key)?;
+        let (calls_go, policy) = (connection.session.calls_go(), connection.proof.policy());
+        let engine = self.engine((Role::Client, calls_go), remembered, policy)?;
         let (ours, _) = our_private_data(Role::Client, &self.abilities.promises);
         let agreed = Agreement::new(Some(ours), None);
         let Self { connections, receives, memory, .. } = self;
@@ -198,12 +218,13 @@ impl Common {
     /// Makes the engine of a connection, with the Receives that every peer has.
     fn engine(
         &mut self,
-        (role, calls_go): (Role, CallsGo),
+        end: (Role, CallsGo),
         remembered: Remembered,
+        policy: Policy,
     ) -> Option<Engine> {
         self.seed = self.seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         let first_xid = (self.seed >> 33) as u32 | 1;
-        let config = self.limits.engine(role, calls_go, first_xid);
+        let config = self.limits.engine(end, first_xid, policy);
         let mut engine = Engine::new(config, remembered).ok()?;
         engine.reserve(RECEIVES_IDLE - engine.reserved());
         Some(engine)
@@ -213,13 +234,27 @@ impl Common {
     pub(crate) fn on_ready(&mut self, key: ConnectionKey) -> Option<()> {
         // Calls may have waited until the connection was ready: touched, it sends them in this turn.
         let connection = self.connections.get_touched(key)?;
-        if connection.open() {
+        let opened = match connection.open() {
+            Ok(opened) => opened,
+            Err(refusal) => {
+                self.connections.close(key, CallError::Host(refusal));
+                return Some(());
+            }
+        };
+        if opened {
             let described = connection.described(key);
             self.trace.ready(connection.subject(&key), &connection.agreed_terms());
             self.connections.ready.push_back(described);
             self.counters.connections_opened += 1;
         }
         Some(())
+    }
+
+    /// Starts closing a connection whose engine says why.
+    pub(crate) fn close_as_engine_says(&mut self, key: ConnectionKey, reason: CloseReason) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let why = connection.why_closed(reason);
+        self.connections.close(key, why);
     }
 
     /// Starts closing a connection: it goes with the turn.
@@ -497,7 +532,7 @@ impl Common {
         while let Some(output) = self.next_output(key) {
             match output {
                 Output::Post(control) => self.send_control(key, &control),
-                Output::Close(reason) => self.connections.close(key, reason.into()),
+                Output::Close(reason) => self.close_as_engine_says(key, reason),
                 Output::Event(_) => panic!("a refusal is about no message just received"),
             }
         }

@@ -6,12 +6,15 @@ mod continued;
 mod credits;
 mod life;
 mod outbox;
+mod proof;
 mod session;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage_proto::negotiate::{Connection as Engine, Engine as Spoken, Remembered, SingleChunks};
+use haulage_proto::negotiate::{
+    CloseReason, Connection as Engine, Engine as Spoken, Remembered, SingleChunks,
+};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
@@ -22,14 +25,16 @@ use self::continued::Continued;
 use self::credits::Credits;
 pub(crate) use self::life::{Change, End, Life};
 use self::outbox::Outbox;
+pub(crate) use self::proof::Proof;
 pub(crate) use self::session::{Directions, Session, Terms};
 use super::memory::Share;
 use super::receives::{Part, Receives};
 use super::trace::{Agreed, Subject};
+use crate::hosts::HostRefusal;
 use crate::key::ConnectionKey;
 use crate::limits::{CallsGo, our_private_data};
 use crate::provider::{PeerUser, Promises, Provider};
-use crate::service::{ConnectionId, Peer};
+use crate::service::{CallError, ConnectionId, Peer};
 
 /// A connection of this core, in either role.
 #[derive(Debug)]
@@ -40,6 +45,7 @@ pub(crate) struct Connection {
     pub(crate) life: Life,
     pub(crate) attempt: Attempt,
     pub(crate) session: Session,
+    pub(crate) proof: Proof,
     /// The protocol engine: the credits of both ends, and the messages that it wants to send.
     pub(crate) engine: Engine,
     /// The continued message of the peer that is under way.
@@ -66,15 +72,16 @@ impl Connection {
         link: Link,
         engine: Engine,
         (part, share): (Part, Share),
-        agreed: Agreement,
-        directions: Directions,
+        session: Session,
+        proof: Proof,
     ) -> Self {
         Self {
             link,
             user: PeerUser::Unknown,
             life: Life::new(),
             attempt: Attempt::default(),
-            session: Session::new(engine.engine(), link.role, agreed, directions),
+            session,
+            proof,
             engine,
             continued: Continued::default(),
             credits: Credits::new(part),
@@ -171,10 +178,22 @@ impl Connection {
         self.outbox.has_waiting() || !self.engine.is_at_rest()
     }
 
-    /// Takes in the private data that a server sent when it accepted. `promises` are those of our provider.
-    pub(crate) fn heard(&mut self, private_data: &[u8], promises: &Promises) {
+    /// Takes in the private data that a server sent when it accepted. `promises` are those of our provider. The ends
+    /// prove which hosts they are from now on, if they do.
+    ///
+    /// # Errors
+    /// Host authentication cannot begin.
+    pub(crate) fn heard(
+        &mut self,
+        private_data: &[u8],
+        promises: &Promises,
+    ) -> Result<(), CallError> {
+        let (ours, _) = our_private_data(self.link.role, promises);
+        let server = match self.link.role {
+            Role::Client => PrivateData::find(private_data),
+            Role::Server => Some(ours),
+        };
         if self.link.role == Role::Client {
-            let (ours, _) = our_private_data(self.link.role, promises);
             //~ R8797-1-1: `PrivateData::find(private_data)` -> `Some(PrivateData::find(private_data).unwrap_or(ours))`
             //~ R8797-4-1: `PrivateData::find(private_data)` -> `{
             //~     use std::{cell::RefCell, collections::HashMap};
@@ -186,6 +205,7 @@ impl Connection {
             //~   }`
             self.session.agree(Agreement::new(Some(ours), PrivateData::find(private_data)));
         }
+        self.proof.begin(&mut self.engine, server)
     }
 
     /// Returns whether the server has not spoken, and is taken to speak version 1 alone.
@@ -212,7 +232,11 @@ impl Connection {
     }
 
     /// Takes in that the engine has negotiated: the terms are settled. Returns whether RPC messages may flow since then.
-    pub(crate) fn open(&mut self) -> bool {
+    ///
+    /// # Errors
+    /// The peer has proved to be a host that is not known any more.
+    pub(crate) fn open(&mut self) -> Result<bool, HostRefusal> {
+        self.proof.settle(self.engine.engine())?;
         self.session.settle(self.engine.engine(), self.link.role);
         if self.session.calls_go() == CallsGo::BothWays
             && let Spoken::One(one) = self.engine.engine_mut()
@@ -221,7 +245,22 @@ impl Connection {
             // [R8167-6-1] on version 1 nothing but the binding says that a client takes Calls.
             one.announce();
         }
-        self.life.open()
+        Ok(self.life.open())
+    }
+
+    /// Returns why the connection ends, of which the engine says this.
+    pub(crate) fn why_closed(&self, reason: CloseReason) -> CallError {
+        match CallError::from(reason) {
+            CallError::Host(HostRefusal::Refused { why, .. }) => {
+                CallError::Host(self.proof.refused(self.engine.engine(), why))
+            }
+            other => other,
+        }
+    }
+
+    /// Returns why the connection must end, if the host at the other end is not known any more.
+    pub(crate) fn judge_host(&mut self) -> Option<HostRefusal> {
+        self.proof.judge(self.engine.engine()).err()
     }
 
     /// Returns what recognises the Calls with one chunk that may be handled as they arrive.
@@ -237,8 +276,9 @@ impl Connection {
     }
 
     /// Returns the fields by which an event identifies this connection, which the core knows as `key`.
-    pub(crate) const fn subject<'a>(&self, key: &'a ConnectionKey) -> Subject<'a> {
-        Subject { conn: key, peer: self.link.peer, role: self.link.role }
+    pub(crate) fn subject<'a>(&'a self, key: &'a ConnectionKey) -> Subject<'a> {
+        let host = self.proof.host().map(|host| &**host);
+        Subject { conn: key, peer: self.link.peer, role: self.link.role, host }
     }
 
     /// Returns the terms that both ends agreed on, as the event `connection.ready` reports them.

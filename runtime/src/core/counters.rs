@@ -47,6 +47,8 @@ counts! {
         pub connections_opened: u64,
         /// Connections that were turned away.
         pub connections_rejected: u64,
+        /// Connections that ended because of the host at the other end: it did not prove which it is, or is not known.
+        pub hosts_refused: u64,
         /// Connections that were closed in favour of others, as there was no room for both.
         pub connections_replaced: u64,
         /// Connections that were closed because they were idle for too long.

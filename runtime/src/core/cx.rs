@@ -188,6 +188,13 @@ impl<'a> Cx<'a> {
         self.inner.common.connections.get(connection.0).map(Connection::user)
     }
 
+    /// Returns the name of the host that the other end of a connection proved to be ([`hosts`](crate::hosts)): `None` if it
+    /// proved none, or the connection does not exist.
+    pub fn host(&self, connection: ConnectionId) -> Option<&str> {
+        let found = self.inner.common.connections.get(connection.0)?;
+        found.proof.host().map(|name| &**name)
+    }
+
     /// Returns whether a connection is still being set up.
     pub fn is_connecting(&self, connection: ConnectionId) -> bool {
         self.inner

@@ -88,7 +88,7 @@ impl Inner {
                 // [V2-4.3.3-2] this connection goes on in no other version.
                 //~ V2-4.3.3-2: `common.connections.give_up(key);` -> `
                 //~   use haulage_proto::negotiate::{Connection, Input};
-                //~   let config = common.limits.engine(Role::Client, crate::limits::CallsGo::Forward, 1);
+                //~   let config = common.limits.engine((Role::Client, crate::limits::CallsGo::Forward), 1, Default::default());
                 //~   if let Ok(mut engine) = Connection::new(config, Remembered::OnlyVersionOne) {
                 //~     engine.reserve(connection.engine.reserved() - engine.reserved());
                 //~     engine.handle(now, Input::Established);

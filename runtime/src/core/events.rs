@@ -2,13 +2,12 @@
 
 use std::net::SocketAddr;
 
-use haulage_proto::negotiate::Remembered;
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::PrivateData;
 use haulage_proto::v2::connection::Role;
 use haulage_proto::verbs::QpNum;
 
-use super::common::Common;
+use super::common::{Common, Whence};
 use super::connection::Link;
 use super::inner::Inner;
 use super::receives::ReceivedRun;
@@ -185,8 +184,9 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
         let admitted = if refusal.is_none() {
             let link = Link { qp, role: Role::Server, peer };
             let directions = inner.responder.accepted.clone();
-            let theirs = PrivateData::find(theirs);
-            common.open(link, origin, theirs, directions, Remembered::Nothing)
+            let whence = Whence::Accepted { origin, theirs: PrivateData::find(theirs) };
+            let auth = common.hosts.clone();
+            common.open(link, whence, directions, auth)
         } else {
             None
         };
@@ -195,7 +195,7 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
             common.trace.rejected(peer, refusal.unwrap_or(NO_ROOM));
             return provider.answer(*now, qp, &ConnectionAnswer::Reject(&[]));
         };
-        common.trace.accepted(Subject { conn: &key, peer, role: Role::Server });
+        common.trace.accepted(Subject { conn: &key, peer, role: Role::Server, host: None });
         if let Some(connection) = common.connections.get_mut(key) {
             connection.life.be_active(*now);
             connection.life.take_place(place);

@@ -1,5 +1,6 @@
 //! What a client says when it connects.
 
+use crate::hosts::HostAuth;
 use crate::identity::Identity;
 use crate::service::{Binding, Program};
 
@@ -9,12 +10,13 @@ pub struct ConnectOptions {
     pub(super) binding: Binding,
     pub(super) identity: Identity,
     pub(super) serves: Vec<Program>,
+    pub(super) auth: Option<HostAuth>,
 }
 
 impl ConnectOptions {
     /// Describes a connection on which Calls are made with `binding`.
     pub const fn new(binding: Binding) -> Self {
-        Self { binding, identity: Identity::Anonymous, serves: Vec::new() }
+        Self { binding, identity: Identity::Anonymous, serves: Vec::new(), auth: None }
     }
 
     /// Has the Calls carry the credential of `identity`.
@@ -29,6 +31,13 @@ impl ConnectOptions {
     #[must_use]
     pub fn serving(self, programs: Vec<Program>) -> Self {
         Self { serves: programs, ..self }
+    }
+
+    /// Has both ends prove which hosts they are, before Calls go. The hosts that `auth` knows should be the server's
+    /// alone: any of them passes for it.
+    #[must_use]
+    pub fn host_auth(self, auth: HostAuth) -> Self {
+        Self { auth: Some(auth), ..self }
     }
 }
 

@@ -12,7 +12,7 @@ use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::{QpNum, Status};
 
-use super::connection::{Attempt, Change, End};
+use super::connection::{Attempt, Change, Connection, End};
 use super::inner::Inner;
 use super::receives::{Filled, Message};
 use super::records;
@@ -39,7 +39,9 @@ impl Inner {
         let Some(connection) = connection.filter(|found| found.life.is_up()) else { return };
         connection.life.change(Change::Established);
         connection.share.allow_reads(ord);
-        connection.heard(private_data, &promises);
+        if let Err(why) = connection.heard(private_data, &promises) {
+            return self.common.connections.close(key, why);
+        }
         self.drive(now, key, Input::Established);
         self.watch(now, key);
     }
@@ -373,7 +375,7 @@ impl Inner {
                 Output::Event(EngineEvent::One(_) | EngineEvent::Two(_)) => {
                     panic!("neither extended nor held messages are taken");
                 }
-                Output::Close(reason) => self.common.connections.close(key, reason.into()),
+                Output::Close(reason) => self.common.close_as_engine_says(key, reason),
             }
         }
         if let Some(deadline) = self.common.connections.get(key)?.engine.poll_deadline() {
@@ -398,15 +400,16 @@ impl Inner {
     pub(crate) fn end(&mut self, key: ConnectionKey, reason: CallError, proof: Option<&Quiesced>) {
         let Self { responder, requester, common, .. } = self;
         common.drop_continued(key);
-        let Some(connection) = common.connections.remove(key) else { return };
+        let Some(mut connection) = common.connections.remove(key) else { return };
         connection.release(&mut common.receives);
         common.memory.leave(&connection.share);
         responder.drop_calls(common, key);
-        let (trace, subject) = (&mut common.trace, connection.subject(&key));
+        let trace = &mut common.trace;
         let peer = connection.described(key);
         let is_unheard = connection.role() == Role::Client && !connection.life.has_replied();
         let (server, attempt) = (connection.peer(), connection.attempt);
-        let End { reason, manner, traffic, was_ready, has_all } = connection.life.into_end(reason);
+        let End { reason, manner, traffic, was_ready, has_all } = connection.life.end(reason);
+        let subject = connection.subject(&key);
         if is_unheard && reason != CallError::Closed {
             match attempt {
                 // E30: the next connection need not be told the same.
@@ -414,6 +417,12 @@ impl Inner {
                 // It may have been taken for a server of version 1 because it was slow.
                 _ => common.old_servers.forget(server),
             }
+        }
+        let mut manner = manner;
+        if matches!(reason, CallError::Host(_)) {
+            common.counters.hosts_refused += 1;
+            // Whoever runs a server may want to act on it, although this end closed the connection.
+            manner = Manner::Broken;
         }
         match &reason {
             CallError::Connect(reason) => trace.unmade(subject, reason),
@@ -442,6 +451,18 @@ impl Inner {
         }
         if let Some(again) = self.common.streams.accepts_again() {
             self.common.wake_by(again);
+        }
+    }
+
+    /// Closes the connections to hosts that are not known any more.
+    pub(crate) fn judge_hosts(&mut self) {
+        let connections = &mut self.common.connections;
+        let mut next = connections.from(0);
+        while let Some(key) = next {
+            next = connections.from(key.slot() + 1);
+            if let Some(refusal) = connections.get_mut(key).and_then(Connection::judge_host) {
+                connections.close(key, CallError::Host(refusal));
+            }
         }
     }
 

@@ -133,7 +133,11 @@ impl Trace {
 
     /// Reports that a connection is ready for Calls.
     #[cold]
-    pub(crate) fn ready(&mut self, Subject { conn, peer, role }: Subject<'_>, agreed: &Agreed) {
+    pub(crate) fn ready(
+        &mut self,
+        Subject { conn, peer, role, host }: Subject<'_>,
+        agreed: &Agreed,
+    ) {
         let Agreed { version, send_max, receive_max, receives } = *agreed;
         let version = match version {
             Version::One => 1,
@@ -146,7 +150,7 @@ impl Trace {
         let provider = self.provider;
         tell!(
             self.ready, Level::INFO, "connection.ready",
-            ?conn, %peer, role, version, provider, send_max, receive_max, receives
+            ?conn, %peer, host, role, version, provider, send_max, receive_max, receives
         );
     }
 
@@ -168,18 +172,18 @@ impl Trace {
     #[cold]
     pub(crate) fn ended(
         &mut self,
-        Subject { conn, peer, role }: Subject<'_>,
+        Subject { conn, peer, role, host }: Subject<'_>,
         Traffic { calls_received, replies_received }: Traffic,
         (manner, reason): (Manner, &dyn Display),
     ) {
         match (role, manner) {
             (Role::Server, Manner::Broken) => tell!(
                 self.lost, Level::WARN, "connection.lost",
-                ?conn, %peer, %reason, calls_received, replies_received
+                ?conn, %peer, host, %reason, calls_received, replies_received
             ),
             _ => tell!(
                 self.lost, Level::INFO, "connection.lost",
-                ?conn, %peer, %reason, calls_received, replies_received
+                ?conn, %peer, host, %reason, calls_received, replies_received
             ),
         }
     }
@@ -188,15 +192,17 @@ impl Trace {
     #[cold]
     pub(crate) fn call_refused(
         &mut self,
-        Subject { conn, peer, .. }: Subject<'_>,
+        Subject { conn, peer, host, .. }: Subject<'_>,
         (xid, error): (u32, &ErrorBody),
     ) {
         match error {
             // These errors tell a Requester how much room a result needs.
             ErrorBody::WriteResource { .. } | ErrorBody::ReplyResource { .. } => {
-                tell!(self.call_refused, Level::INFO, "call.refused", ?conn, %peer, xid, %error);
+                tell!(self.call_refused, Level::INFO, "call.refused", ?conn, %peer, host, xid, %error);
             }
-            _ => tell!(self.call_refused, Level::WARN, "call.refused", ?conn, %peer, xid, %error),
+            _ => {
+                tell!(self.call_refused, Level::WARN, "call.refused", ?conn, %peer, host, xid, %error)
+            }
         }
     }
 
@@ -212,15 +218,15 @@ impl Trace {
     #[cold]
     pub(crate) fn message_refused(
         &mut self,
-        Subject { conn, peer, .. }: Subject<'_>,
+        Subject { conn, peer, host, .. }: Subject<'_>,
         (manner, error): (Manner, &dyn Display),
     ) {
         match manner {
             Manner::Broken => {
-                tell!(self.call_refused, Level::WARN, "call.refused", ?conn, %peer, %error);
+                tell!(self.call_refused, Level::WARN, "call.refused", ?conn, %peer, host, %error);
             }
             Manner::Ordinary => {
-                tell!(self.call_refused, Level::INFO, "call.refused", ?conn, %peer, %error);
+                tell!(self.call_refused, Level::INFO, "call.refused", ?conn, %peer, host, %error);
             }
         }
     }
@@ -237,6 +243,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) conn: &'a dyn Debug,
     pub(crate) peer: SocketAddr,
     pub(crate) role: Role,
+    /// The host that the other end proved to be, if it did.
+    pub(crate) host: Option<&'a str>,
 }
 
 /// The terms that both ends of a connection agreed on.

@@ -137,6 +137,11 @@ impl<T> Group<T> {
         self.cores.iter().for_each(CoreThread::ask_for_life);
     }
 
+    /// Has every core close the connections to hosts that are not known any more, in its next turn.
+    pub fn judge_hosts(&self) {
+        self.cores.iter().for_each(CoreThread::judge_hosts);
+    }
+
     /// Returns whether every core has turned since [`Self::ask_for_life`] was last called.
     pub fn is_alive(&self) -> bool {
         self.cores.iter().all(CoreThread::is_alive)

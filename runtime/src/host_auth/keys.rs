@@ -1,30 +1,25 @@
 //! Host keys, and the text files they are kept in.
 //!
 //! A secret key is a file with one line of 64 hexadecimal digits, the seed of an Ed25519 key, that only its owner may
-//! read; `openssl rand -hex 32` makes one. Known peers are a file with one line for each: the 64 digits of its public
-//! key and, behind a space, any remark. In both files, empty lines and lines that begin with `#` are ignored.
+//! read; [`SecretKey::create`] makes one. Known hosts are a file with one line for each: its name, a space, and the 64 digits
+//! of its public key. In both files, remarks, which begin with `#`, and empty lines are ignored.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Read as _};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use hex::FromHex as _;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
+use super::nonce;
 use crate::sys::private::{self, Fault, Others};
-
-/// Our secret key, and the peers that we accept.
-#[derive(Debug)]
-pub struct HostKeys {
-    /// Our own key.
-    pub secret: SecretKey,
-    /// The accepted peers. Our own key is not among them unless it was put there.
-    pub known: KnownPeers,
-}
 
 /// The key with which a host proves its identity. Its memory is wiped when it is dropped.
 pub struct SecretKey(SigningKey);
@@ -33,9 +28,16 @@ pub struct SecretKey(SigningKey);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
 
-/// The hosts that are accepted as peers.
+/// The hosts that are accepted as peers: their keys and names. A key may have several names, and a name several keys.
 #[derive(Clone, Debug, Default)]
-pub struct KnownPeers(BTreeMap<[u8; PublicKey::LEN], PublicKey>);
+pub struct KnownHosts(BTreeMap<[u8; PublicKey::LEN], KnownHost>);
+
+/// A key, and the names of its hosts in the order in which they were given. There is at least one.
+#[derive(Clone, Debug)]
+struct KnownHost {
+    key: PublicKey,
+    names: Vec<Arc<str>>,
+}
 
 /// Why keys could not be read.
 #[derive(Debug, Error)]
@@ -46,9 +48,23 @@ pub enum KeyFault {
     /// The file is no regular file of this user's own: others may read a secret, or change who is known.
     #[error(transparent)]
     Exposed(Fault),
-    /// A line does not begin with 64 hexadecimal digits, or a line of a secret has more than these.
+    /// A line of a secret is not 64 hexadecimal digits.
     #[error("line {line}: a key is 64 hexadecimal digits")]
     NotAKey {
+        /// The line, from 1.
+        line: usize,
+    },
+    /// A line of known hosts is not a name and a key.
+    #[error(
+        "line {line}: a known host is a name, a space, and its public key of 64 hexadecimal digits"
+    )]
+    NotAHost {
+        /// The line, from 1.
+        line: usize,
+    },
+    /// A line of known hosts has the key first.
+    #[error("line {line}: the key is first: put the name of its host in front of it, and a space")]
+    KeyFirst {
         /// The line, from 1.
         line: usize,
     },
@@ -85,6 +101,21 @@ impl SecretKey {
     /// Makes the key of a seed, which must be random and known to nobody else.
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         Self(SigningKey::from_bytes(seed))
+    }
+
+    /// Makes a key, and a file for it that only this process's user can read.
+    ///
+    /// # Errors
+    /// There is something of that name, the file cannot be written, or the system has no randomness.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let seed = Zeroizing::new(nonce::chance().map_err(io::Error::other)?);
+        let mut digits = Zeroizing::new([0; 64]);
+        hex::encode_to_slice(seed.as_slice(), digits.as_mut_slice()).map_err(io::Error::other)?;
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(digits.as_slice())?;
+        file.write_all(b"\n")?;
+        file.sync_all()?;
+        Ok(Self::from_seed(&seed))
     }
 
     /// Reads a file, which must belong to this process's user or root, and which nobody else may be able to read.
@@ -167,37 +198,73 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-impl KnownPeers {
+impl KnownHosts {
     /// Reads a file, which must belong to this process's user or root, and which nobody else may be able to write. A file
-    /// without a key accepts no peer.
+    /// without a host accepts no peer.
     pub fn read(path: &Path) -> Result<Self, KeyFault> {
-        let mut text = String::new();
-        private::read(path, Others::Read)?.read_to_string(&mut text)?;
-        text.parse()
+        let mut octets = Vec::new();
+        private::read(path, Others::Read)?.read_to_end(&mut octets)?;
+        let not_text = |fault| match fault {
+            KeyFault::NotAKey { line } => KeyFault::NotAHost { line },
+            other => other,
+        };
+        text(&octets).map_err(not_text)?.parse()
+    }
+
+    /// Adds a host.
+    pub fn add(&mut self, name: &str, key: PublicKey) {
+        let new = || KnownHost { key, names: Vec::new() };
+        self.0.entry(*key.octets()).or_insert_with(new).names.push(name.into());
+    }
+
+    /// Returns the hosts with names that `is_meant` accepts.
+    #[must_use]
+    pub fn named(&self, mut is_meant: impl FnMut(&str) -> bool) -> Self {
+        let mut meant = Self::default();
+        for KnownHost { key, names } in self.0.values() {
+            names.iter().filter(|name| is_meant(name)).for_each(|name| meant.add(name, *key));
+        }
+        meant
+    }
+
+    /// Returns whether no host is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Returns the known key with these octets.
     pub fn get(&self, octets: &[u8; PublicKey::LEN]) -> Option<PublicKey> {
-        self.0.get(octets).copied()
+        self.0.get(octets).map(|host| host.key)
+    }
+
+    /// Returns the name of the host whose key has these octets: the first one that was given.
+    pub fn name(&self, octets: &[u8]) -> Option<Arc<str>> {
+        let octets = <&[u8; PublicKey::LEN]>::try_from(octets).ok()?;
+        self.0.get(octets)?.names.first().cloned()
     }
 }
 
-impl FromIterator<PublicKey> for KnownPeers {
-    fn from_iter<I: IntoIterator<Item = PublicKey>>(keys: I) -> Self {
-        Self(keys.into_iter().map(|key| (*key.octets(), key)).collect())
-    }
-}
-
-impl FromStr for KnownPeers {
+impl FromStr for KnownHosts {
     type Err = KeyFault;
 
     fn from_str(text: &str) -> Result<Self, KeyFault> {
-        let key = |(line, content): (usize, &str)| {
-            let digits = content.split_whitespace().next().unwrap_or_default();
-            let octets = <[u8; 32]>::from_hex(digits).map_err(|_| KeyFault::NotAKey { line })?;
-            PublicKey::from_octets(&octets).ok_or(KeyFault::Weak { line })
-        };
-        lines(text).map(key).collect()
+        let mut hosts = Self::default();
+        for (line, content) in lines(text) {
+            let mut words = content.split_whitespace();
+            let (name, digits) = (words.next().unwrap_or_default(), words.next());
+            if <[u8; PublicKey::LEN]>::from_hex(name).is_ok() {
+                return Err(KeyFault::KeyFirst { line });
+            }
+            let key = digits.and_then(|digits| <[u8; PublicKey::LEN]>::from_hex(digits).ok());
+            let is_over = words.next().is_none_or(|word| word.starts_with('#'));
+            let is_name = name.len() <= NAME_MAX && !name.chars().any(char::is_control);
+            let Some(octets) = key.filter(|_| is_over && is_name) else {
+                return Err(KeyFault::NotAHost { line });
+            };
+            let key = PublicKey::from_octets(&octets).ok_or(KeyFault::Weak { line })?;
+            hosts.add(name, key);
+        }
+        Ok(hosts)
     }
 }
 
@@ -214,6 +281,9 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
     numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
+
+/// Octets of the longest name of a host.
+const NAME_MAX: usize = 255;
 
 /// Octets of a secret key's file: a line of 64 digits, and remarks.
 const SECRET_FILE_MAX: usize = 4096;

@@ -7,7 +7,7 @@ pub(super) struct Nonce([u8; Self::LEN]);
 
 /// The system gave no random octets, without which a recorded handshake could be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the system has no randomness to authenticate a connection with")]
+#[error("the system has no randomness for host authentication")]
 pub struct NoEntropy;
 
 impl Nonce {
@@ -15,9 +15,7 @@ impl Nonce {
 
     /// Takes a nonce from the system's random source.
     pub(super) fn fresh() -> Result<Self, NoEntropy> {
-        let mut octets = [0; Self::LEN];
-        getrandom::fill(&mut octets).map_err(|_| NoEntropy)?;
-        Ok(Self(octets))
+        Ok(Self(chance()?))
     }
 
     /// Makes a nonce that can be repeated.
@@ -29,4 +27,11 @@ impl Nonce {
     pub(super) const fn octets(&self) -> &[u8; Self::LEN] {
         &self.0
     }
+}
+
+/// Takes octets from the system's random source.
+pub(super) fn chance<const LEN: usize>() -> Result<[u8; LEN], NoEntropy> {
+    let mut octets = [0; LEN];
+    getrandom::fill(&mut octets).map_err(|_| NoEntropy)?;
+    Ok(octets)
 }

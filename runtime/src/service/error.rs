@@ -4,9 +4,11 @@ use std::fmt;
 
 use haulage_proto::negotiate::{CloseReason, Refusal as TransportError};
 use haulage_proto::rpc::AcceptStat;
+use haulage_proto::v2;
 use thiserror::Error;
 
 use super::unsupported::Unsupported;
+use crate::hosts::HostRefusal;
 
 /// Why a Call of ours failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -20,6 +22,10 @@ pub enum CallError {
     /// The connection was lost. Whether the Call was carried out is unknown.
     #[error("disconnected: {0}")]
     Disconnected(String),
+    /// The connection was lost before it was ready: the peer is no such peer, or does not let this host in. No Call was
+    /// carried out.
+    #[error("disconnected before the connection was ready: {0}")]
+    Unready(String),
     /// The server's RPC layer did not accept the Call.
     #[error(fmt = rejected)]
     Rejected(AcceptStat),
@@ -33,6 +39,12 @@ pub enum CallError {
     /// The Reply breaks this rule.
     #[error("bad reply: {0}")]
     BadReply(&'static str),
+    /// The connection ended because of the host at the other end: who it is, or that it does not prove that.
+    #[error(transparent)]
+    Host(HostRefusal),
+    /// Host authentication is required, and no version with it is to be spoken.
+    #[error("host authentication is required, and version 1, the only one to be spoken, has none")]
+    NoVersion,
     /// The caller asked for something the binding does not allow.
     #[error("the binding does not allow this item to be reduced")]
     NotEligible,
@@ -92,7 +104,15 @@ pub enum CallError {
 
 impl From<CloseReason> for CallError {
     fn from(reason: CloseReason) -> Self {
-        Self::Disconnected(reason.to_string())
+        match reason {
+            CloseReason::Two(v2::connection::CloseReason::Unauthenticated) => {
+                Self::Host(HostRefusal::Unproven)
+            }
+            CloseReason::Two(v2::connection::CloseReason::HostAuth(why)) => {
+                Self::Host(HostRefusal::Refused { why, claimed: None })
+            }
+            _ => Self::Disconnected(reason.to_string()),
+        }
     }
 }
 

@@ -46,12 +46,22 @@ fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) -> io::Resul
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: `action` is a live, initialized value; the callers' handlers, `on_signal` and `end_at_once`, call only
-    // what is safe in a handler; the old action is not asked for.
+    // SAFETY: `action` is a live, initialized value; the callers' handlers, `on_signal`, `on_hangup` and `end_at_once`,
+    // call only what is safe in a handler; the old action is not asked for.
     if unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// Makes SIGHUP set the flag that [`take_hangup`] takes, and wake every registered waker.
+pub fn catch_hangup() -> io::Result<()> {
+    handle(libc::SIGHUP, on_hangup)
+}
+
+/// Returns whether SIGHUP came since this function was last called.
+pub fn take_hangup() -> bool {
+    HUNG_UP.swap(false, Ordering::SeqCst)
 }
 
 /// Makes the process ignore SIGHUP: a server continues when the terminal it was started from is gone.
@@ -115,6 +125,8 @@ static WAKERS: [AtomicI32; WAKERS_MAX] = [const { AtomicI32::new(NO_FD) }; WAKER
 /// Places taken in `WAKERS`, filled from the front.
 static WAKERS_USED: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether SIGHUP came and nobody has taken notice.
+static HUNG_UP: AtomicBool = AtomicBool::new(false);
 /// Whether a signal ends the process at once.
 static IS_STARTING: AtomicBool = AtomicBool::new(false);
 
@@ -138,6 +150,17 @@ extern "C" fn on_signal(_signal: libc::c_int) {
         // SAFETY: `_exit` is safe in a handler; it runs no destructor and does not return.
         unsafe { libc::_exit(FAILURE) };
     }
+    wake_all();
+}
+
+/// Runs in the middle of any thread, as [`on_signal`] does.
+extern "C" fn on_hangup(_signal: libc::c_int) {
+    HUNG_UP.store(true, Ordering::SeqCst);
+    wake_all();
+}
+
+/// Wakes every registered waker from a handler: no allocation, no lock, no unwinding, errno kept.
+fn wake_all() {
     // SAFETY: the location is this thread's own errno, valid as long as the thread.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: `errno` points to this thread's initialized errno, which no one else accesses.

@@ -291,6 +291,7 @@ impl Service for Caller {
                 Err(CallError::TimedOut
                     | CallError::Connect(_)
                     | CallError::Disconnected(_)
+                    | CallError::Unready(_)
                     | CallError::Closed)
             );
             if is_lost && pending.made == link.made {
@@ -327,7 +328,7 @@ impl Service for Caller {
             let event = match error {
                 CallError::TimedOut => Event::TimedOut,
                 CallError::Connect(_) => Event::Unconnected,
-                CallError::Disconnected(_) => Event::Lost,
+                CallError::Disconnected(_) | CallError::Unready(_) => Event::Lost,
                 CallError::Closed => Event::Closed,
                 error => panic!("a lost connection does not do this: {token:x} {error:?}"),
             };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, process};
 
-use haulage::host_auth::{KnownPeers, PublicKey, SecretKey};
+use haulage::host_auth::{KnownHosts, PublicKey, SecretKey};
 use haulage_proto::xdr::Reader;
 use haulage_store::directory::{Config, Directory, Kept, State};
 use haulage_store::handle::KEY_LEN;
@@ -24,7 +24,7 @@ pub(super) fn run(data: &[u8]) {
     let mut choices = Choices::replayed(data);
     DIRECTORY.with_borrow(|place| match choices.below(4) {
         0 => secret_key(&mut choices, &place.0),
-        1 => known_peers(&mut choices, &place.0),
+        1 => known_hosts(&mut choices, &place.0),
         2 => key(&mut choices, &place.0),
         _ => names(&mut choices, &place.0),
     });
@@ -70,10 +70,10 @@ fn write(path: &Path, octets: &[u8]) {
 /// Checks that a secret key is read from one line of 64 digits, with nothing else but remarks around it.
 fn secret_key(choices: &mut Choices, place: &Path) {
     let path = place.join("secret");
-    let text = lines(choices, 1);
+    let text = lines(choices, 1, &[b""]);
     write(&path, &text);
     let read = within(PER_OCTET * text.len() as u64 + FIXED, || SecretKey::read(&path));
-    let seeds = (text.len() <= 4096).then(|| meant(&text, true)).flatten();
+    let seeds = (text.len() <= 4096).then(|| meant(&text, secret_of)).flatten();
     match (read, seeds.as_deref()) {
         (Ok(key), Some([seed])) => {
             assert_eq!(key.public().octets(), SecretKey::from_seed(seed).public().octets());
@@ -83,15 +83,15 @@ fn secret_key(choices: &mut Choices, place: &Path) {
     }
 }
 
-/// Checks that the known peers are those of the lines, and no others.
-fn known_peers(choices: &mut Choices, place: &Path) {
+/// Checks that the known hosts are those of the lines, and no others.
+fn known_hosts(choices: &mut Choices, place: &Path) {
     let path = place.join("known");
-    let text = lines(choices, 3);
+    let text = lines(choices, 3, &[b"lab-3 ", b"a\t", b"lab-3 ", b""]);
     write(&path, &text);
     // Memory for a copy of the text, and for a key of some 200 octets for each line of 64.
     let most = 4 * PER_OCTET * text.len() as u64 + FIXED;
-    let read = within(most, || KnownPeers::read(&path));
-    let keys = meant(&text, false);
+    let read = within(most, || KnownHosts::read(&path));
+    let keys = meant(&text, host_of);
     let is_usable = |octets: &[u8; 32]| PublicKey::from_octets(octets).is_some();
     match (read, keys) {
         (Ok(known), Some(keys)) => {
@@ -101,9 +101,9 @@ fn known_peers(choices: &mut Choices, place: &Path) {
             let written: String = keys
                 .iter()
                 .filter_map(PublicKey::from_octets)
-                .map(|key| format!("{key}\n"))
+                .map(|key| format!("a {key}\n"))
                 .collect();
-            let again: KnownPeers = written.parse().expect("what is written is read");
+            let again: KnownHosts = written.parse().expect("what is written is read");
             assert!(keys.iter().all(|octets| again.get(octets).is_some()));
             assert!(known.get(&[0x5a; 32]).is_none() || keys.contains(&[0x5a; 32]));
         }
@@ -113,23 +113,37 @@ fn known_peers(choices: &mut Choices, place: &Path) {
     }
 }
 
-/// Returns the keys of the lines that are no remarks; `None` if one is no key. Unless `alone`, a remark may follow a
-/// key.
-fn meant(text: &[u8], alone: bool) -> Option<Vec<[u8; 32]>> {
+/// Returns the keys of the lines that are no remarks; `None` if `digits` finds none in one of them.
+fn meant(text: &[u8], digits: impl Fn(&str) -> Option<&str>) -> Option<Vec<[u8; 32]>> {
     let text = str::from_utf8(text).ok()?;
     let lines = text.split('\n').map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let key = |line: &str| {
-        let digits = if alone { line } else { line.split_whitespace().next()? };
-        hex::octets(digits)?.try_into().ok()
-    };
-    lines.map(key).collect()
+    lines.map(|line| octets_of(digits(line)?)).collect()
 }
 
-/// Draws a text of keys and remarks.
-fn lines(choices: &mut Choices, most: usize) -> Vec<u8> {
+fn octets_of(digits: &str) -> Option<[u8; 32]> {
+    hex::octets(digits)?.try_into().ok()
+}
+
+/// Returns the digits of a line of a secret key.
+const fn secret_of(line: &str) -> Option<&str> {
+    Some(line)
+}
+
+/// Returns the digits of a line of known hosts.
+fn host_of(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace();
+    let (name, digits) = (words.next()?, words.next()?);
+    let is_over = words.next().is_none_or(|word| word.starts_with('#'));
+    let is_name = name.len() < 256 && !name.chars().any(char::is_control);
+    (is_over && is_name && octets_of(name).is_none()).then_some(digits)
+}
+
+/// Draws a text of keys, each behind one of `fronts`, and remarks.
+fn lines(choices: &mut Choices, most: usize, fronts: &[&[u8]]) -> Vec<u8> {
     let mut text = Vec::new();
     for _ in 0..choices.of(0..=most) {
+        text.extend(choices.pick(fronts));
         match choices.below(8) {
             0 => text.extend(b"# a remark"),
             1 => text.extend(some_octets(choices, 80)),
@@ -140,7 +154,7 @@ fn lines(choices: &mut Choices, most: usize) -> Vec<u8> {
                 key.iter().for_each(|octet| text.extend(format!("{octet:02x}").bytes()));
             }
         }
-        let ends: [&[u8]; 5] = [b"\n", b"\r\n", b" lab-3\n", b"\t\n\n", b""];
+        let ends: [&[u8]; 5] = [b"\n", b"\r\n", b" # lab\n", b"\t\n\n", b""];
         text.extend(choices.pick(&ends));
     }
     if choices.one_in(4) {

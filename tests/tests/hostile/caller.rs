@@ -451,7 +451,7 @@ fn a_server_without_a_version_in_common_is_named_with_all_versions_of_the_client
         let mut pair = Pair::answering(versions, |xid| message(xid, ERROR, &[1, 3, 5], &[]));
         pair.begin(NULL, 0);
         let why = format!("the peer speaks RPC-over-RDMA version 3 to 5, we speak {ours}");
-        assert_eq!(pair.outcome(), Err(CallError::Disconnected(why)));
+        assert_eq!(pair.outcome(), Err(CallError::Unready(why)));
         pair.thread.stop().unwrap();
     }
 }
@@ -591,6 +591,7 @@ fn a_server_that_asks_for_more_room_than_a_value_may_have_is_not_obeyed() {
         polling: Polling::ADAPTIVE,
         provider: Provider::Iwarp,
         rpc_version: RpcVersion::Auto,
+        hosts: None,
     };
     let why = std::thread::scope(|threads| {
         let get = threads.spawn(|| {

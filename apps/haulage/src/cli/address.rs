@@ -59,6 +59,11 @@ impl Address {
         Ok(found)
     }
 
+    /// Returns whether a name of a host means this one: the address, or its host alone.
+    pub fn is_named(&self, name: &str) -> bool {
+        name == self.host || name.parse().is_ok_and(|named: Self| named == *self)
+    }
+
     /// Returns an address with the same host and another port.
     #[must_use]
     pub fn with_port(&self, port: u16) -> Self {

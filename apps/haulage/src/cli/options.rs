@@ -1,8 +1,12 @@
 //! Options that several commands have.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
-use super::values::{CoreList, Polling, Provider, RpcVersion, Switch, Timeout, Unlimited};
+use super::values::{
+    CoreList, HostPolicy, Polling, Provider, RpcVersion, Switch, Timeout, Unlimited,
+};
 
 /// The timeouts after which a server closes a connection: the options of every command that serves.
 #[derive(Clone, Debug, Args)]
@@ -42,4 +46,37 @@ pub struct CoreOptions {
         hide_possible_values = true
     )]
     pub rpc_version: RpcVersion,
+}
+
+/// Whether both ends of a connection prove which hosts they are: the options of servers and clients.
+#[derive(Clone, Debug, Args)]
+pub struct HostOptions {
+    /// Have both ends prove which hosts they are: if the other end does so, too, or in any case, which shuts out version 1
+    /// and TCP
+    #[arg(
+        long,
+        value_name = "off|optional|required",
+        value_enum,
+        default_value = "off",
+        hide_possible_values = true
+    )]
+    pub host_auth: HostPolicy,
+    /// File with the secret key of this host, as `haulage host-key new` makes it
+    #[arg(long, value_name = "FILE")]
+    pub host_key: Option<PathBuf>,
+    /// File of the hosts that are accepted, one a line: NAME, a space, and the key that `haulage host-key show` prints. To a
+    /// client, NAME is the server's ADDR:PORT, or ADDR, of --connect; to a server, what its log calls the client
+    #[arg(long, value_name = "FILE")]
+    pub known_hosts: Option<PathBuf>,
+}
+
+/// The options by which a client proves which host it is.
+#[derive(Clone, Debug, Args)]
+pub struct ClientHostOptions {
+    /// Those that a server has, too
+    #[command(flatten)]
+    pub hosts: HostOptions,
+    /// Accept whatever key a server has that --known-hosts has no line of, and add the line
+    #[arg(long)]
+    pub trust_new_host: bool,
 }

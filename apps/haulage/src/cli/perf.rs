@@ -9,7 +9,7 @@ use haulage::identity::Identity;
 use haulage::sys::process;
 
 use super::address::Address;
-use super::options::{CoreOptions, PeerOptions};
+use super::options::{ClientHostOptions, CoreOptions, HostOptions, PeerOptions};
 use super::values::{Bytes, CoreList, Timeout};
 
 /// The commands of `haulage perf`.
@@ -29,6 +29,9 @@ pub enum Perf {
         /// How long to wait for a connection, and for each answer
         #[arg(long, value_name = "SECONDS", default_value = "2")]
         timeout: Timeout,
+        /// Whether hosts prove which they are
+        #[command(flatten)]
+        hosts: ClientHostOptions,
     },
     /// Measures with both ends on this machine, each on a CPU of its own if there are enough
     #[command(after_help = TEST_HELP)]
@@ -76,6 +79,9 @@ pub struct ServePerf {
     /// How the server treats its clients
     #[command(flatten)]
     pub peers: PeerOptions,
+    /// Whether hosts prove which they are
+    #[command(flatten)]
+    pub hosts: HostOptions,
     /// How its core works
     #[command(flatten)]
     pub core: CoreOptions,

@@ -93,6 +93,17 @@ impl RpcVersion {
     }
 }
 
+/// Whether hosts prove which they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HostPolicy {
+    /// They do not
+    Off,
+    /// They do if both ends have keys
+    Optional,
+    /// They do, and a peer that does not is refused
+    Required,
+}
+
 /// The form of the log on standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {

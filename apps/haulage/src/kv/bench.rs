@@ -15,6 +15,7 @@ use super::client::refused;
 use crate::calling::{self, Callee};
 use crate::cli::{BenchKv, bytes};
 use crate::failure::Failure;
+use crate::hosts::ClientHosts;
 use crate::limits::{Limits, Noise, Pair};
 use crate::node::{Carrier, NodeConfig, over};
 use crate::output::Output;
@@ -42,10 +43,12 @@ fn measure<P: Carrier>(
     let timeout = options.connect.timeout.0;
     let to = calling::reachable(&options.connect.connect.resolve(Some(timeout))?, timeout)?;
     let core = &options.connect.core;
-    let callee = Callee { to, timeout, served_by: "haulage kv serve", provider: core.provider };
+    let hosts = &options.connect.hosts;
+    let hosts = ClientHosts::of(hosts, core.rpc_version, &options.connect.connect, output)?;
+    let served_by = "haulage kv serve";
+    let callee = Callee { to, timeout, served_by, provider: core.provider, hosts };
     let limits = core.rpc_version.within(plan.client_limits(timeout));
-    let node =
-        NodeConfig { room: plan.memory(), asked: None, limits, crc: core.crc, device_cpu: None };
+    let node = NodeConfig { crc: core.crc, ..NodeConfig::new(plan.memory(), limits) };
     callee.probe::<P>(binding(ITEM_MAX), node.clone())?;
     if !to.ip().is_loopback() {
         // With both ends on one machine, raising the priority of one would distort the measurement.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use haulage::cores::{CoreThread, Placement};
@@ -20,6 +21,7 @@ use crate::calling::Callee;
 use crate::cli::bytes;
 use crate::cli::values::{Provider, RpcVersion, Switch};
 use crate::failure::Failure;
+use crate::hosts::ClientHosts;
 use crate::node::{Carrier, NodeConfig, client_limits, over};
 use crate::output::progress::Step;
 
@@ -34,7 +36,7 @@ pub struct KvClient {
 }
 
 /// The configuration of a client.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// The server's address.
     pub to: SocketAddr,
@@ -50,12 +52,14 @@ pub struct ClientConfig {
     pub provider: Provider,
     /// The versions of RPC-over-RDMA that the client speaks.
     pub rpc_version: RpcVersion,
+    /// How the ends prove which hosts they are, if they do.
+    pub hosts: Option<Arc<ClientHosts>>,
 }
 
 impl KvClient {
     /// Starts a core with memory for `room` octets of values, and connects.
     pub fn connect(config: ClientConfig, room: usize) -> Result<Self, Failure> {
-        let core = over!(config.provider, start, (config, room))?;
+        let core = over!(config.provider, start, (config.clone(), room))?;
         let lengths = Lengths::new(inline_max_over(config.provider.name()));
         Ok(Self { core, config, lengths, room })
     }
@@ -63,7 +67,7 @@ impl KvClient {
     /// Connects again, with memory for `room` octets of values.
     fn grow(&mut self, room: usize) -> Result<(), Failure> {
         let lengths = std::mem::take(&mut self.lengths);
-        *self = Self { lengths, ..Self::connect(self.config, room)? };
+        *self = Self { lengths, ..Self::connect(self.config.clone(), room)? };
         Ok(())
     }
 
@@ -216,9 +220,10 @@ fn start<P: Carrier>(
 
 impl ClientConfig {
     /// Returns the server.
-    pub const fn callee(&self) -> Callee {
+    pub fn callee(&self) -> Callee {
         let Self { to, timeout, provider, .. } = *self;
-        Callee { to, timeout, served_by: "haulage kv serve", provider }
+        let hosts = self.hosts.clone();
+        Callee { to, timeout, served_by: "haulage kv serve", provider, hosts }
     }
 
     /// Returns the placement of the core.
@@ -236,7 +241,7 @@ impl ClientConfig {
         };
         let limits = self.rpc_version.within(limits);
         // A few pages more than the values: keys, arguments, and the slabs they come from.
-        NodeConfig { room: room + OVERHEAD, asked: None, limits, crc: self.crc, device_cpu: None }
+        NodeConfig { crc: self.crc, ..NodeConfig::new(room + OVERHEAD, limits) }
     }
 
     /// Converts the error of an operation to a one-line message that says what to do.

@@ -13,13 +13,19 @@ use super::stat::{to_json, to_text};
 use crate::calling;
 use crate::cli::{ConnectOptions, CoreOptions, bytes};
 use crate::failure::Failure;
+use crate::hosts::ClientHosts;
 use crate::output::{self, Names, Output, json};
 
 /// Runs `kv put KEY [FILE|-]`.
-pub fn put(connect: &ConnectOptions, key: &str, file: &Path) -> Result<(), Failure> {
+pub fn put(
+    connect: &ConnectOptions,
+    key: &str,
+    file: &Path,
+    output: &Output,
+) -> Result<(), Failure> {
     let key = parse_key(key)?;
     let value = read(file)?;
-    let mut client = KvClient::connect(config(connect)?, value.len())?;
+    let mut client = KvClient::connect(config(connect, output)?, value.len())?;
     client.put(key, &value)?;
     client.close()
 }
@@ -27,22 +33,22 @@ pub fn put(connect: &ConnectOptions, key: &str, file: &Path) -> Result<(), Failu
 /// Runs `kv get KEY`, which prints the value unchanged.
 pub fn get(connect: &ConnectOptions, key: &str, output: &Output) -> Result<(), Failure> {
     let key = parse_key(key)?;
-    let mut client = KvClient::connect(config(connect)?, 0)?;
+    let mut client = KvClient::connect(config(connect, output)?, 0)?;
     output.bytes(client.get(key)?.bytes())?;
     client.close()
 }
 
 /// Runs `kv del KEY`.
-pub fn del(connect: &ConnectOptions, key: &str) -> Result<(), Failure> {
+pub fn del(connect: &ConnectOptions, key: &str, output: &Output) -> Result<(), Failure> {
     let key = parse_key(key)?;
-    let mut client = KvClient::connect(config(connect)?, 0)?;
+    let mut client = KvClient::connect(config(connect, output)?, 0)?;
     client.del(key)?;
     client.close()
 }
 
 /// Runs `kv keys`, which prints one key a line: as it is, quoted on a terminal, or as a JSON string.
 pub fn keys(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
-    let mut client = KvClient::connect(config(connect)?, 0)?;
+    let mut client = KvClient::connect(config(connect, output)?, 0)?;
     let shown = Names::of_output();
     client.keys(|key| {
         output.line(&if output.json {
@@ -56,18 +62,19 @@ pub fn keys(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
 
 /// Runs `kv stat`.
 pub fn stat(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
-    let mut client = KvClient::connect(config(connect)?, 0)?;
+    let mut client = KvClient::connect(config(connect, output)?, 0)?;
     let stat = client.stat()?;
     client.close()?;
     if output.json { output.line(&to_json(&stat)) } else { output.text(&to_text(&stat)) }
 }
 
-pub(super) fn config(connect: &ConnectOptions) -> Result<ClientConfig, Failure> {
+pub(super) fn config(connect: &ConnectOptions, output: &Output) -> Result<ClientConfig, Failure> {
     let Placement { cpu, polling, .. } = calling::one_core("kv-client", &connect.core)?;
     let timeout = connect.timeout.0;
     let to = calling::reachable(&connect.connect.resolve(Some(timeout))?, timeout)?;
     let CoreOptions { crc, provider, rpc_version, .. } = connect.core;
-    Ok(ClientConfig { to, timeout, crc, cpu, polling, provider, rpc_version })
+    let hosts = ClientHosts::of(&connect.hosts, rpc_version, &connect.connect, output)?;
+    Ok(ClientConfig { to, timeout, crc, cpu, polling, provider, rpc_version, hosts })
 }
 
 pub(super) fn parse_key(key: &str) -> Result<Key<'_>, Failure> {

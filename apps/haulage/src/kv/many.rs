@@ -15,7 +15,7 @@ use crate::output::{Names, Output, json};
 /// Runs `kv mget KEY...`.
 pub fn get(connect: &ConnectOptions, keys: &[String], output: &Output) -> Result<(), Failure> {
     let parsed: Vec<_> = keys.iter().map(|key| parse_key(key)).collect::<Result<_, _>>()?;
-    let mut client = KvClient::connect(config(connect)?, ROOM)?;
+    let mut client = KvClient::connect(config(connect, output)?, ROOM)?;
     let shown = Names::of_output();
     let mut missing = 0_usize;
     client.get_many(&parsed, |key, value| {
@@ -56,7 +56,7 @@ pub fn put(connect: &ConnectOptions, pairs: &[OsString], output: &Output) -> Res
     if parsed.iter().filter(|(_, file)| *file == Path::new("-")).count() > 1 {
         return Err(Failure::usage("standard input, `-`, holds one value"));
     }
-    let config = config(connect)?;
+    let config = config(connect, output)?;
     let mut client: Option<KvClient> = None;
     let shown = Names::of_output();
     let (mut rest, mut unstored) = (parsed.as_slice(), 0_usize);
@@ -72,7 +72,7 @@ pub fn put(connect: &ConnectOptions, pairs: &[OsString], output: &Output) -> Res
             let room = values.iter().map(|(_, value)| value.len()).sum();
             let client = match &mut client {
                 Some(client) => client,
-                none => none.insert(KvClient::connect(config, room)?),
+                none => none.insert(KvClient::connect(config.clone(), room)?),
             };
             client.put_many(&values, |stored| outcomes.push(stored))
         };

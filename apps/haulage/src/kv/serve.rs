@@ -11,7 +11,9 @@ use haulage_store::crowd::Listener;
 
 use crate::cli::ServeKv;
 use crate::cli::bytes;
+use crate::cli::values::HostPolicy;
 use crate::failure::Failure;
+use crate::hosts::ServerHosts;
 use crate::metrics::{Counted, Metered, Metric, http};
 use crate::node::{Carrier, NodeConfig, over, server_limits};
 use crate::open_files;
@@ -42,10 +44,19 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let keys_max = u32::try_from(keys_max).unwrap_or(u32::MAX);
     let thread = serving::one_core("kv-core", &options.core, output)?;
     let addresses = options.listen.resolve(None)?;
-    warn_if_open(&addresses, output);
+    let hosts = ServerHosts::of(
+        &options.hosts,
+        options.core.rpc_version,
+        "clients of version 1 of RPC-over-RDMA are shut out",
+        output,
+    )?;
+    if options.hosts.host_auth != HostPolicy::Required {
+        warn_if_open(&addresses, output);
+    }
     serving::check(&addresses, "--listen", P::check_listen)?;
     serving::check_metrics(options.metrics.as_ref())?;
-    let termination = Termination::catch()?;
+    let auth = hosts.as_ref().map(ServerHosts::auth);
+    let termination = Termination::catch(hosts)?;
 
     let seed =
         Seed::random().map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
@@ -57,7 +68,8 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let (asking, questions) = http::way();
     let core = cores::start(thread, move || {
         let room = memory.saturating_sub(KvService::index_octets_max(keys_max));
-        let node = NodeConfig { room, asked: Some(memory as u64), limits, crc, device_cpu: None };
+        let asked = Some(memory as u64);
+        let node = NodeConfig { asked, crc, hosts: auth, ..NodeConfig::new(room, limits) };
         // The pool is allocated by now; the rest of the memory is for the index.
         let (mut core, notes) = node.build::<P, _>(|_, _| {
             node.wanted().check_rest(KvService::index_octets_max(keys_max))?;

@@ -28,7 +28,7 @@ pub fn run(connect: &ConnectOptions, prefix: &str, output: &Output) -> Result<()
     if prefix.len() > KEY_MAX {
         return Err(Failure::usage(format!("a key has at most {KEY_MAX} bytes, so has a prefix")));
     }
-    let config = config(connect)?;
+    let config = config(connect, output)?;
     over!(config.provider, follow, (config, prefix, output))
 }
 
@@ -36,15 +36,15 @@ fn follow<P: Carrier>(config: ClientConfig, prefix: &str, output: &Output) -> Re
     let waker = Waker::new()
         .map_err(|error| Failure::failed(format!("cannot make an eventfd: {error}")))?;
     let (watcher, told) = watch::way(waker.clone());
+    let (callee, node) = (config.callee(), config.node(0));
     let mut core = cores::start(config.placement(), move || {
         let options = watch::options(ITEM_MAX);
-        let (core, client) =
-            config.callee().core::<P, Watcher>(config.node(0), watcher, options)?;
+        let (core, client) = callee.core::<P, Watcher>(node, watcher, options)?;
         let core_waker = core.waker();
         Ok::<_, Failure>((core, (client, core_waker)))
     })?;
     let (client, core_waker) = &mut core.started;
-    begin(&mut Client::new(client, Some(config.timeout)), config, prefix)?;
+    begin(&mut Client::new(client, Some(config.timeout)), &config, prefix)?;
     signal::catch_termination()
         .map_err(|error| Failure::failed(format!("cannot catch signals: {error}")))?;
     signal::wake_on_end(&waker).map_err(|_| Failure::failed("too many wakers"))?;
@@ -73,7 +73,7 @@ fn follow<P: Carrier>(config: ClientConfig, prefix: &str, output: &Output) -> Re
     Ok(core.stop()?)
 }
 
-fn begin(client: &mut Client<'_>, config: ClientConfig, prefix: &str) -> Result<(), Failure> {
+fn begin(client: &mut Client<'_>, config: &ClientConfig, prefix: &str) -> Result<(), Failure> {
     let _step = Step::begin(format_args!("waiting for {}", config.to));
     client.watch(prefix.as_bytes()).map_err(|error| match error {
         ClientError::Call(CallError::Rejected(AcceptStat::ProcUnavail)) => {

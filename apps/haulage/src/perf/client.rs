@@ -69,6 +69,7 @@ impl Client {
     /// Starts the client's core, which connects.
     pub(crate) fn start<P: Carrier, W: Work>(self, thread: Thread) -> Result<AtWork<W>, Failure> {
         let Self { callee, binding, identity, connections, active, watched_beside, node } = self;
+        let called = callee.clone();
         let core = cores::start(thread, move || {
             let mut driver = None;
             let (mut core, notes) = node.build::<P, _>(|_, waker| {
@@ -77,10 +78,10 @@ impl Client {
                 Ok(load)
             })?;
             let driver = driver.ok_or_else(|| Failure::failed("a core has one service"))?;
-            let _step = Step::begin(format_args!("connecting to {}", callee.to));
+            let _step = Step::begin(format_args!("connecting to {}", called.to));
             let mut connecting = Connecting {
                 core: &mut core,
-                callee,
+                callee: called,
                 connections,
                 binding,
                 identity,
@@ -140,11 +141,9 @@ impl<P: Provider, W: Work> Connecting<'_, P, W> {
     /// Opens `count` more connections, and waits until each is set up or has failed.
     fn more(&mut self, made: &mut Vec<ConnectionId>, count: usize) -> Result<(), Failure> {
         let old = made.len();
-        let now = clock::now();
         for _ in 0..count {
             let options = ConnectOptions::new(self.binding.clone()).identity(self.identity.clone());
-            let connection = self.core.connect(now, self.callee.to, options);
-            made.push(connection.map_err(|error| self.callee.explain(&error))?);
+            made.push(self.callee.connection(self.core, options)?);
         }
         let new = made.get(old..).unwrap_or_default();
         self.turn_until(|cx, _| {
@@ -270,6 +269,7 @@ fn explain(callee: &Callee, connections: u32, stopped: &Stopped) -> Failure {
         // A server that turns a connection away, or closes it in favour of another, cannot say why.
         Stopped::Call(
             error @ (CallError::Disconnected(_)
+            | CallError::Unready(_)
             | CallError::Closed
             | CallError::Connect(ConnectError::Rejected)),
         ) if connections > 1 => {

@@ -17,9 +17,11 @@ use super::report::{self, Run};
 use super::sweep;
 use super::tally::Tally;
 use crate::calling;
+use crate::cli::ClientHostOptions;
 use crate::cli::address::{Address, at_port};
 use crate::cli::perf::{GroupOptions, PerfOptions};
 use crate::failure::Failure;
+use crate::hosts::ClientHosts;
 use crate::limits::{self, Limits, Noise, Pair, SMALL};
 use crate::node::{Carrier, over};
 use crate::output::{Output, table::counted};
@@ -32,7 +34,7 @@ use bench::{Bench, Far, TIMEOUT};
 /// Measures against a server.
 pub fn against(
     options: &PerfOptions,
-    connect: &Address,
+    (connect, hosts): (&Address, &ClientHostOptions),
     timeout: Duration,
     output: &Output,
 ) -> Result<(), Failure> {
@@ -45,7 +47,8 @@ pub fn against(
     placement.note.into_iter().for_each(|note| output.note(note));
     let to = calling::reachable(&connect.resolve(Some(timeout))?, timeout)?;
     let sides = Sides { clients: vec![near], servers: Vec::new(), shared: Vec::new() };
-    let (far, polling, is_group) = (Far::At(to), placement.polling, false);
+    let hosts = ClientHosts::of(hosts, options.core.rpc_version, connect, output)?;
+    let (far, polling, is_group) = (Far::At(to, hosts), placement.polling, false);
     let bench = Bench { plan, options, sides, is_group, far, timeout, polling };
     measure(&[bench], Series::Repeated, output)
 }
@@ -103,13 +106,13 @@ fn measure_over<P: Carrier>(
     series: Series,
     output: &Output,
 ) -> Result<(), Failure> {
-    if let Far::At(to) = last.far {
+    if let Far::At(to, _) = last.far {
         last.callee(to).probe::<P>(binding(), last.client_node())?;
     }
     let plot = last.options.plot.as_deref().map(Plot::create).transpose()?;
     match last.far {
         // Raising the priority of one of two ends on one machine would distort the measurement.
-        Far::At(to) if to.ip().is_loopback() => {}
+        Far::At(to, _) if to.ip().is_loopback() => {}
         _ => placement::favour(output),
     }
     // What is drawn needs all runs, whether anybody reads the lines or not.
@@ -193,7 +196,7 @@ impl Bench<'_> {
         let (size, depth) = (self.plan.limits_size, self.plan.in_flight() as usize);
         let depth = depth.clamp(1, (LIMITS_MEMORY / size).max(1));
         let pair = self.pair();
-        let Far::At(to) = self.far else {
+        let Far::At(to, _) = self.far else {
             return Limits::measure(pair, size, depth, LIMIT_TIME)
                 .map_err(|error| measure_failed(&error));
         };
@@ -226,7 +229,7 @@ impl Bench<'_> {
         let near = self.sides.clients.first().copied().flatten();
         match (self.sides.pair(), near, &self.far) {
             (Some((near, far)), ..) => Pair::pinned(near, far),
-            (None, Some(near), Far::At(_)) => Pair::near(near),
+            (None, Some(near), Far::At(..)) => Pair::near(near),
             _ => Pair::UNPINNED,
         }
     }
@@ -236,7 +239,7 @@ impl Bench<'_> {
         let Sides { clients, servers, .. } = &self.sides;
         let (near, far, kind) = (place_words(clients), place_words(servers), self.kind());
         match &self.far {
-            Far::At(to) => format!("client {near}, server at {to}"),
+            Far::At(to, _) => format!("client {near}, server at {to}"),
             Far::Here { .. } if self.is_group => {
                 let (one, other) =
                     (counted(clients.len(), "client"), counted(servers.len(), "server core"));

@@ -13,7 +13,9 @@ use super::protocol::ServerCore;
 use super::service::PerfService;
 use crate::cli::address::at_port;
 use crate::cli::perf::ServePerf;
+use crate::cli::values::HostPolicy;
 use crate::failure::Failure;
+use crate::hosts::ServerHosts;
 use crate::limits;
 use crate::metrics::{Metered, http};
 use crate::node::{self, Carrier, NodeConfig, Notes, over};
@@ -30,20 +32,30 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     let threads = serving::cores("perf-core", &options.core, output)?;
     let (cpu, polling) = (threads.first().and_then(|first| first.cpu), options.core.polling);
     let addresses = options.listen.resolve(None)?;
-    warn_if_open(&addresses, output);
+    let hosts = ServerHosts::of(
+        &options.hosts,
+        options.core.rpc_version,
+        "clients of version 1 of RPC-over-RDMA are shut out",
+        output,
+    )?;
+    let is_open = options.hosts.host_auth != HostPolicy::Required;
+    if is_open {
+        warn_if_open(&addresses, output);
+    }
     open_files::check(options.connections.0, 1)?;
     serving::check(&addresses, "--listen", P::check_listen)?;
     serving::check_metrics(options.metrics.as_ref())?;
-    let termination = Termination::catch()?;
+    let auth = hosts.as_ref().map(ServerHosts::auth);
+    let termination = Termination::catch(hosts)?;
     let memory = usize::try_from(options.memory.0).unwrap_or(usize::MAX);
     let room = Room { connections: options.connections.0, in_flight: options.depth.0, memory };
     let room = room.part(threads.len());
+    let limits = options.core.rpc_version.within(options.peers.within(room.limits()));
     let node = NodeConfig {
-        room: room.memory,
         asked: Some(options.memory.0),
-        limits: options.core.rpc_version.within(options.peers.within(room.limits())),
         crc: options.core.crc,
-        device_cpu: None,
+        hosts: auth,
+        ..NodeConfig::new(room.memory, limits)
     };
     let (asking, questions) = http::ways(threads.len());
     let services = services(threads.len());
@@ -57,6 +69,7 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     cores.started().notes.tell(output);
     let Listening { address, raw } = cores.started().listening()?;
     match raw.as_ref().map(TcpListener::try_clone) {
+        None if !is_open => {}
         Some(Ok(raw)) => {
             let answers = limits::answer(raw, cpu, polling);
             answers.map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
@@ -97,6 +110,13 @@ pub(super) struct Listening {
     raw: Option<TcpListener>,
 }
 
+impl Listening {
+    /// Describes a server without raw TCP, on which no host proves anything.
+    const fn alone(address: SocketAddr) -> Self {
+        Self { address, raw: None }
+    }
+}
+
 /// Returns, for each of the `count` cores of a server, a function that makes its service.
 pub(super) fn services(
     count: usize,
@@ -120,7 +140,12 @@ pub(super) fn start<P: Carrier, S: Service>(
         let make = move |number| {
             let (mut core, notes) = node.build_one_of::<P, _>(number, |_, _| Ok(service()))?;
             let first = number == CoreNumber::FIRST;
-            let listening = first.then(|| listen(&mut core, &addresses)).transpose()?;
+            let is_open = !node.hosts.as_ref().is_some_and(|hosts| hosts.policy.requires());
+            let listening = first.then(|| match is_open {
+                true => listen(&mut core, &addresses),
+                false => serving::listen(&mut core, &addresses).map(Listening::alone),
+            });
+            let listening = listening.transpose()?;
             let waker = core.waker();
             Ok::<_, Failure>((core, Server { notes, waker, listening }))
         };

@@ -21,7 +21,7 @@ use crate::output::{self, Names, Output};
 
 /// Runs `store ls PATH`, which prints a table sorted by name, or one JSON object a line in the server's order.
 pub fn ls(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Failure> {
-    let mut session = Session::open(mount)?;
+    let mut session = Session::open(mount, output)?;
     let path = path.as_bytes();
     let found = session.client.find_file(path, Last::Keep);
     let found = found.map_err(|error| session.explain(&error))?;
@@ -62,7 +62,7 @@ pub fn ls(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Fai
 
 /// Runs `store stat PATH`.
 pub fn stat(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Failure> {
-    let mut session = Session::open(mount)?;
+    let mut session = Session::open(mount, output)?;
     let path = path.as_bytes();
     let found = session.client.find_file(path, Last::Keep);
     let named = found
@@ -78,7 +78,7 @@ pub fn stat(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), F
 
 /// Runs `store df PATH`.
 pub fn df(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Failure> {
-    let mut session = Session::open(mount)?;
+    let mut session = Session::open(mount, output)?;
     let path = path.as_bytes();
     let found = session.client.find_file(path, Last::Follow);
     let room = found
@@ -99,7 +99,7 @@ pub fn get(
     file: &Path,
     output: &Output,
 ) -> Result<(), Failure> {
-    let mut session = Session::open(mount)?;
+    let mut session = Session::open(mount, output)?;
     let path = path.as_bytes();
     let found = session.client.find_file(path, Last::Follow).and_then(|found| found.regular(path));
     let found = found.map_err(|error| session.explain(&error))?;
@@ -135,7 +135,7 @@ pub fn put(mount: &MountOptions, files: &[OsString], output: &Output) -> Result<
         Failure::failed(format!("cannot read {}: {error}", output::source(file)))
     };
     let (mut source, mode) = open(file).map_err(|error| unreadable(&error))?;
-    let mut session = Session::open(mount)?;
+    let mut session = Session::open(mount, output)?;
     let Session { client, step, .. } = &mut session;
     let mut sent = 0;
     let new = New { mode, number: std::process::id().into() };

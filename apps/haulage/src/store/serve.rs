@@ -23,10 +23,12 @@ use haulage_store::trust::{self, Claims, Privilege, Trust};
 
 use super::export::{self, Export, How};
 use super::statuses;
+use crate::cli::address::Address;
 use crate::cli::perf::Count;
-use crate::cli::values;
+use crate::cli::values::{self, HostPolicy, Maybe};
 use crate::cli::{PeerOptions, ServeStore};
 use crate::failure::Failure;
+use crate::hosts::ServerHosts;
 use crate::locks;
 use crate::metrics::{Counted, Metered, Metric, http};
 use crate::node::{Carrier, NodeConfig, Notes, over, server_limits};
@@ -38,7 +40,7 @@ use crate::serving::{self, Termination};
 #[derive(Debug)]
 struct Bound {
     rdma: SocketAddr,
-    mount: SocketAddr,
+    mount: Option<SocketAddr>,
     tcp: Option<SocketAddr>,
     metrics: Option<SocketAddr>,
     owner: Option<Owner>,
@@ -80,6 +82,7 @@ fn serve<P: Carrier>(
     let Export { room, asked, owner, secrets, make } = export;
     let thread = serving::one_core("store-core", &options.core, output)?;
     let addresses = Addresses::resolve(options)?;
+    let hosts = ServerHosts::of(&options.hosts, options.core.rpc_version, NO_TCP, output)?;
     let privilege = Privilege::here();
     check_owner(owner, privilege, claims(options))?;
     addresses.warn_if_open(options, privilege, output);
@@ -90,7 +93,8 @@ fn serve<P: Carrier>(
     warn_of_locks(&addresses.rdma, output);
     addresses.check::<P>()?;
     serving::check_metrics(options.metrics.as_ref())?;
-    let termination = Termination::catch()?;
+    let auth = hosts.as_ref().map(ServerHosts::auth);
+    let termination = Termination::catch(hosts)?;
 
     let admission = Admission {
         networks: options.allow.iter().map(|network| (network.address, network.bits)).collect(),
@@ -104,7 +108,7 @@ fn serve<P: Carrier>(
     let (asking, questions) = http::way();
     let tcp_limits = tcp_limits(&options.peers, connections);
     let core = cores::start(thread, move || {
-        let node = NodeConfig { room, asked, limits, crc, device_cpu: None };
+        let node = NodeConfig { asked, crc, hosts: auth, ..NodeConfig::new(room, limits) };
         let (mut core, notes) = node.build::<P, _>(|pool, waker| {
             let sealer = Sealer::new(&secrets.key, secrets.fsid);
             let nfs = Service::new(make(pool, waker)?, sealer, config);
@@ -119,7 +123,8 @@ fn serve<P: Carrier>(
         let mut listen = |addresses: &[SocketAddr], option| {
             serving::listen_by(addresses, option, |at| core.listen_tcp(at, tcp_limits))
         };
-        let mount = listen(&addresses.mount, "--mount-listen")?;
+        let mount =
+            addresses.mount.as_deref().map(|at| listen(at, "--mount-listen")).transpose()?;
         let tcp = addresses.tcp.as_deref().map(|at| listen(at, "--tcp-listen")).transpose()?;
         let waker = core.waker();
         Ok::<_, Failure>((core, ((rdma, mount, tcp), notes, waker)))
@@ -142,34 +147,53 @@ fn serve<P: Carrier>(
 #[derive(Debug)]
 struct Addresses {
     rdma: Vec<SocketAddr>,
-    mount: Vec<SocketAddr>,
+    mount: Option<Vec<SocketAddr>>,
     tcp: Option<Vec<SocketAddr>>,
 }
 
 impl Addresses {
     fn resolve(options: &ServeStore) -> Result<Self, Failure> {
-        let tcp = options.tcp_listen.0.as_ref().map(|address| address.resolve(None)).transpose()?;
+        let ServeStore { mount_listen: Maybe(mount), tcp_listen: Maybe(tcp), .. } = options;
+        match (options.hosts.host_auth, mount, tcp) {
+            (HostPolicy::Required, None, None) => {}
+            (HostPolicy::Required, ..) => {
+                return Err(Failure::usage(
+                    "--host-auth required shuts out TCP, where no host proves which it is; leave out --mount-listen and \
+                     --tcp-listen",
+                ));
+            }
+            (_, Some(_), _) => {}
+            (_, None, _) => {
+                return Err(Failure::usage("--mount-listen off is for --host-auth required"));
+            }
+        }
+        let resolved = |address: &Option<Address>| {
+            address.as_ref().map(|address| address.resolve(None)).transpose()
+        };
         Ok(Self {
             rdma: options.listen.resolve(None)?,
-            mount: options.mount_listen.resolve(None)?,
-            tcp,
+            mount: resolved(mount)?,
+            tcp: resolved(tcp)?,
         })
     }
 
     /// Finds out whether the ports can be listened at.
     fn check<P: Carrier>(&self) -> Result<(), Failure> {
         serving::check(&self.rdma, "--listen", P::check_listen)?;
-        serving::check(&self.mount, "--mount-listen", Ports::check)?;
-        let tcp = self.tcp.as_deref();
-        tcp.map_or(Ok(()), |tcp| serving::check(tcp, "--tcp-listen", Ports::check))
+        for (addresses, option) in [(&self.mount, "--mount-listen"), (&self.tcp, "--tcp-listen")] {
+            let addresses = addresses.as_deref();
+            addresses.map_or(Ok(()), |at| serving::check(at, option, Ports::check))?;
+        }
+        Ok(())
     }
 
     /// Warns once of the claims that are believed without proof.
     fn warn_if_open(&self, options: &ServeStore, privilege: Privilege, output: &Output) {
-        let tcp = self.tcp.iter().flatten();
-        let mut all = self.rdma.iter().chain(&self.mount).chain(tcp);
+        let tcp = self.mount.iter().chain(&self.tcp).flatten();
+        let mut all = self.rdma.iter().chain(tcp);
         let is_open = all.any(|address| !address.ip().is_loopback());
-        let is_bounded = !options.allow.is_empty();
+        let proves = options.hosts.host_auth == HostPolicy::Required;
+        let is_bounded = !options.allow.is_empty() || proves;
         let note = match (privilege, options.insecure, is_open) {
             (Privilege::Privileged, true, _) => {
                 "whoever can connect can claim to be any user, as --insecure has it; --allow says which \
@@ -350,17 +374,18 @@ fn ready(bound: &Bound, output: &Output) -> String {
         let owner = bound.owner.map_or_else(String::new, |Owner { uid, .. }| {
             format!(" # all files made here are those of user {uid}, who serves them")
         });
+        let Some(mount) = bound.mount else { return format!("ready: {}{owner}", bound.rdma) };
         return format!(
             "ready: mount -t nfs -o proto=rdma,port={},vers=3,nolock,mountproto=tcp,mountport={} \
              {}:/ /mnt{owner}",
             bound.rdma.port(),
-            bound.mount.port(),
+            mount.port(),
             host(bound.rdma),
         );
     }
     json::object(|o| {
         o.flag("ready", true).text("listen", &bound.rdma.to_string());
-        o.text("mount_listen", &bound.mount.to_string());
+        o.place("mount_listen", bound.mount);
         o.place("tcp_listen", bound.tcp);
         o.place("metrics", bound.metrics);
         o.count("pid", u64::from(std::process::id()));
@@ -382,6 +407,10 @@ fn host(bound: SocketAddr) -> String {
         SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
     }
 }
+
+/// Whom a server shuts out to which hosts have to prove which they are.
+const NO_TCP: &str = "clients of version 1 of RPC-over-RDMA, as Linux mounts are, and those over TCP are shut out; MOUNT is \
+                      answered at the port of NFS";
 
 /// The maximum transfer sizes of one Call.
 const NFS_LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };

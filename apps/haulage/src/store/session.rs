@@ -25,6 +25,7 @@ use crate::calling::{self, Callee};
 use crate::cli::MountOptions;
 use crate::cli::values::{RpcVersion, Switch};
 use crate::failure::Failure;
+use crate::hosts::ClientHosts;
 use crate::node::{Carrier, NodeConfig, client_limits, over};
 use crate::output::Output;
 use crate::output::progress::Step;
@@ -44,13 +45,22 @@ pub struct Session {
 
 impl Session {
     /// Mounts the export and connects.
-    pub fn open(options: &MountOptions) -> Result<Self, Failure> {
+    pub fn open(options: &MountOptions, output: &Output) -> Result<Self, Failure> {
         let timeout = options.timeout.0;
         let identity = process::identity()
             .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;
         let to = calling::reachable(&options.connect.resolve(Some(timeout))?, timeout)?;
         let provider = options.core.provider;
-        let callee = Callee { to, timeout, served_by: "haulage store serve", provider };
+        let versions = options.core.rpc_version;
+        let hosts = ClientHosts::of(&options.hosts, versions, &options.connect, output)?;
+        if hosts.as_ref().is_some_and(|hosts| hosts.is_required())
+            && options.mount_connect.is_some()
+        {
+            return Err(Failure::usage(
+                "--host-auth required is not for --mount-connect: over TCP no server proves which host it is",
+            ));
+        }
+        let callee = Callee { to, timeout, served_by: "haulage store serve", provider, hosts };
         let placement = calling::one_core("store-client", &options.core)?;
 
         let mut step = Step::begin(format_args!("waiting for {to}"));
@@ -62,13 +72,13 @@ impl Session {
             placement,
             identity: identity.clone(),
             crc,
-            rpc_version: options.core.rpc_version,
+            rpc_version: versions,
             mounts_there: options.mount_connect.is_none(),
         };
-        let mut core = over!(provider, start, (how, callee))?;
+        let mut core = over!(provider, start, (how, callee.clone()))?;
         let clients = core.started.take();
         let (client, mounter) = clients.ok_or_else(|| Failure::failed("a core is asked once"))?;
-        let root = find_root(options, &identity, callee, mounter, &mut step)?;
+        let root = find_root(options, &identity, &callee, mounter, &mut step)?;
         step.next(format_args!("waiting for {to}"));
         let client = Client::new(Remote::new(client, timeout), root, LIMITS);
         let client = client.map_err(|error| match error.status() {
@@ -119,11 +129,11 @@ type Clients = Option<(RemoteClient, Option<RemoteClient>)>;
 fn find_root(
     options: &MountOptions,
     identity: &Identity,
-    callee: Callee,
+    callee: &Callee,
     mounter: Option<RemoteClient>,
     step: &mut Step,
 ) -> Result<File, Failure> {
-    let Callee { to, timeout, .. } = callee;
+    let Callee { to, timeout, .. } = *callee;
     let export = options.export.as_bytes();
     let mut first = None;
     if let Some(mounter) = mounter {
@@ -136,8 +146,16 @@ fn find_root(
             Ok(root) => return Ok(root),
             // NFS is at the same address, so a Call of NFS would fail the same way.
             Err(Refusal::Call(
-                error @ (CallError::Connect(_) | CallError::TimedOut | CallError::Disconnected(_)),
+                error @ (CallError::Connect(_)
+                | CallError::TimedOut
+                | CallError::Disconnected(_)
+                | CallError::Unready(_)
+                | CallError::Host(_)),
             )) => return Err(callee.explain(&error)),
+            // Over TCP it would not prove which host it is.
+            Err(refusal) if callee.hosts.as_ref().is_some_and(|hosts| hosts.is_required()) => {
+                return Err(no_mount(&refusal, to, &options.export, timeout));
+            }
             Err(refusal) => first = Some(refusal),
         }
     }
@@ -162,13 +180,11 @@ fn start<P: Carrier>(how: How, callee: Callee) -> Result<CoreThread<Clients>, Fa
     cores::start(placement, move || {
         let room = memory_max(&LIMITS) + OVERHEAD;
         let limits = rpc_version.within(client_limits(callee.timeout));
-        let node = NodeConfig { room, asked: None, limits, crc, device_cpu: None };
+        let node = NodeConfig { crc, ..NodeConfig::new(room, limits) };
         let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
-        let now = haulage::sys::clock::now();
         let mut connect = |binding| {
             let options = ConnectOptions::new(binding).identity(identity.clone());
-            let connection = core.connect(now, callee.to, options);
-            let connection = connection.map_err(|error| callee.explain(&error))?;
+            let connection = callee.connection(&mut core, options)?;
             let client = RemoteClient::of(&core, connection);
             client.ok_or_else(|| Failure::failed("a core has room for a client"))
         };

@@ -131,6 +131,11 @@ impl HostAuth {
         Ok(())
     }
 
+    /// Returns the identity that the peer claims, proved or not.
+    pub(super) fn claimed(&self) -> Option<&[u8]> {
+        self.authenticator.as_ref()?.claimed()
+    }
+
     /// Returns the identity that the peer has proved.
     pub(super) fn peer(&self) -> Option<&[u8]> {
         self.authenticator.as_ref().filter(|_| self.stage == Stage::Both)?.peer()

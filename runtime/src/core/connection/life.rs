@@ -186,9 +186,13 @@ impl Life {
     }
 
     /// Describes the end of the connection, which is for `reason` unless another one was noted before.
-    pub(crate) fn into_end(self, reason: CallError) -> End {
-        let Self { was_ready, has_all, traffic, manner, failure, .. } = self;
-        End { reason: failure.unwrap_or(reason), manner, traffic, was_ready, has_all }
+    pub(crate) fn end(&mut self, reason: CallError) -> End {
+        let Self { was_ready, has_all, traffic, manner, .. } = *self;
+        let reason = match self.failure.take().unwrap_or(reason) {
+            CallError::Disconnected(why) if !was_ready => CallError::Unready(why),
+            reason => reason,
+        };
+        End { reason, manner, traffic, was_ready, has_all }
     }
 
     /// Keeps the place that the peer was dealt, which is a connection's from now on.

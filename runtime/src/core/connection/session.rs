@@ -54,7 +54,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// Begins a session with the terms that `engine` starts with.
-    pub(super) fn new(
+    pub(crate) fn new(
         engine: &Spoken,
         role: Role,
         agreed: Agreement,

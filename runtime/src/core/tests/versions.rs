@@ -296,7 +296,7 @@ fn a_server_that_says_nothing_is_sent_one_message() {
         }
     }
     let (_, outcome, _) = &client.service().ended[0];
-    assert!(matches!(outcome, Err(CallError::Disconnected(_))), "{outcome:?}");
+    assert!(matches!(outcome, Err(CallError::Unready(_))), "{outcome:?}");
     assert_eq!(messages, 1, "its properties");
 }
 

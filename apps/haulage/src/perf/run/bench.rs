@@ -1,6 +1,7 @@
 //! The parameters of runs, and how their two ends are started: the server, if this command starts it, and the clients.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use haulage::cores::group::Group;
@@ -9,6 +10,7 @@ use crate::calling::Callee;
 use crate::cli::perf::PerfOptions;
 use crate::cli::values::Polling;
 use crate::failure::Failure;
+use crate::hosts::ClientHosts;
 use crate::node::{Carrier, NodeConfig};
 use crate::output::Output;
 use crate::perf::calls::Calls;
@@ -49,15 +51,19 @@ impl<'a> Bench<'a> {
 }
 
 impl Bench<'_> {
-    pub(super) const fn callee(&self, to: SocketAddr) -> Callee {
+    pub(super) fn callee(&self, to: SocketAddr) -> Callee {
         let (timeout, provider) = (self.timeout, self.options.core.provider);
-        Callee { to, timeout, served_by: "haulage perf serve", provider }
+        let hosts = match &self.far {
+            Far::At(_, hosts) => hosts.clone(),
+            Far::Here { .. } => None,
+        };
+        Callee { to, timeout, served_by: "haulage perf serve", provider, hosts }
     }
 
     pub(super) fn client_node(&self) -> NodeConfig {
         let (plan, core) = (&self.plan, &self.options.core);
         let limits = core.rpc_version.within(plan.client_limits(self.timeout));
-        NodeConfig { room: plan.memory(), asked: None, limits, crc: core.crc, device_cpu: None }
+        NodeConfig { crc: core.crc, ..NodeConfig::new(plan.memory(), limits) }
     }
 
     /// Starts the clients one after another, each of which connects.
@@ -93,7 +99,7 @@ impl Bench<'_> {
     pub(super) fn start_far<P: Carrier>(&self) -> Result<(SocketAddr, FarEnd), Failure> {
         let room = self.plan.server_room();
         match (&self.far, self.plan.ends) {
-            (Far::At(to), _) => Ok((*to, FarEnd::NotOurs)),
+            (Far::At(to, _), _) => Ok((*to, FarEnd::NotOurs)),
             (Far::Here { cores }, Ends::Processes) => {
                 self.start_process::<P>(room, cores.as_deref())
             }
@@ -135,13 +141,7 @@ impl Bench<'_> {
         let threads = serving::threads("perf-server", &self.sides.servers, self.polling);
         let any = vec![SocketAddr::new(P::own_address()?, 0)];
         let (room, crc) = (room.part(threads.len()), self.options.core.crc);
-        let node = NodeConfig {
-            room: room.memory,
-            asked: None,
-            limits: room.limits(),
-            crc,
-            device_cpu: None,
-        };
+        let node = NodeConfig { crc, ..NodeConfig::new(room.memory, room.limits()) };
         let services = serve::services(threads.len());
         let server = serve::start::<P, _>(threads, services, &node, &any)?;
         Ok((server.started().listening()?.address, FarEnd::Threads(server)))
@@ -149,10 +149,10 @@ impl Bench<'_> {
 }
 
 /// The location of the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Far {
-    /// A running server at this address.
-    At(SocketAddr),
+    /// A running server at this address, and how the ends prove which hosts they are, if they do.
+    At(SocketAddr, Option<Arc<ClientHosts>>),
     /// A server that this command starts for each run.
     Here {
         /// Its CPUs, as a list; `None` is one core that is not pinned.

@@ -62,14 +62,12 @@ fn what_was_agreed_before_is_covered() {
         for role in [Role::Client, Role::Server] {
             let (mut client, mut server) = (client(0xc1), server(0x51));
             let (end, auth) = match role {
-                Role::Client => (
-                    &mut client,
-                    KeyAuthenticator::with_nonce(keys(CLIENT, &[SERVER]), Nonce::fixed([0xc1; 32])),
-                ),
-                Role::Server => (
-                    &mut server,
-                    KeyAuthenticator::with_nonce(keys(SERVER, &[CLIENT]), Nonce::fixed([0x51; 32])),
-                ),
+                Role::Client => {
+                    (&mut client, with_nonce(keys(CLIENT, &[SERVER]), Nonce::fixed([0xc1; 32])))
+                }
+                Role::Server => {
+                    (&mut server, with_nonce(keys(SERVER, &[CLIENT]), Nonce::fixed([0x51; 32])))
+                }
             };
             end.auth = auth;
             end.auth.bind(role, version, client_private, server_private);
@@ -122,8 +120,7 @@ fn each_octet_of_each_message_matters() {
 
 #[test]
 fn a_stranger_is_refused_in_either_role() {
-    let stranger =
-        |known| KeyAuthenticator::with_nonce(keys(STRANGER, &[known]), Nonce::fixed([9; 32]));
+    let stranger = |known| with_nonce(keys(STRANGER, &[known]), Nonce::fixed([9; 32]));
     let mut end = End::new(Role::Client, stranger(SERVER));
     let mut honest = server(0x51);
     talk(&mut end, &mut honest, |_, _| {});
@@ -192,7 +189,7 @@ fn a_recorded_handshake_cannot_be_played_again() {
 #[test]
 fn our_own_messages_sent_back_are_refused() {
     // The victim trusts its own key, so an unknown key is not the reason for the refusal.
-    let auth = KeyAuthenticator::with_nonce(keys(CLIENT, &[CLIENT]), Nonce::fixed([1; 32]));
+    let auth = with_nonce(keys(CLIENT, &[CLIENT]), Nonce::fixed([1; 32]));
     let mut victim = End::new(Role::Client, auth);
     let hello = victim.say().unwrap();
     let sent_back = |octets| Wire { from: Role::Server, octets, ..hello.clone() };
