@@ -840,6 +840,7 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
 mod anew;
 mod call_only;
 mod endings;
+mod hosts;
 mod in_place;
 mod leased;
 mod memory;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use haulage_proto::negotiate::{CloseReason, Refusal as TransportError};
 use haulage_proto::rpc::AcceptStat;
-use haulage_proto::v2;
+use haulage_proto::{v1, v2};
 use thiserror::Error;
 
 use super::unsupported::Unsupported;
@@ -110,6 +110,10 @@ impl From<CloseReason> for CallError {
             }
             CloseReason::Two(v2::connection::CloseReason::HostAuth(why)) => {
                 Self::Host(HostRefusal::Refused { why, claimed: None })
+            }
+            CloseReason::Neither { .. }
+            | CloseReason::One(v1::connection::CloseReason::Unsupported { .. }) => {
+                Self::Unready(reason.to_string())
             }
             _ => Self::Disconnected(reason.to_string()),
         }

@@ -39,10 +39,14 @@ pub(in crate::core) struct Sender {
 }
 
 impl Common {
-    /// Returns the connection of a queue pair, with the properties that a run needs.
+    /// Returns the connection of a queue pair, with the properties that a run needs; `None` if it is being closed, too: a Call on
+    /// it is lost with it.
     #[inline]
     pub(super) fn sender(&self, qp: QpNum) -> Option<Sender> {
         let (key, connection) = self.connections.get_at(qp)?;
+        if !connection.life.is_up() {
+            return None;
+        }
         let Terms { version, unchunked_reply_max, .. } = *connection.session.terms();
         Some(Sender { key, role: connection.role(), version, unchunked_reply_max })
     }
