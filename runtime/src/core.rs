@@ -52,6 +52,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use haulage_mr_pool::Pool;
+use haulage_proto::negotiate::Remembered;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::Role;
 use thiserror::Error;
@@ -287,7 +288,11 @@ impl<P: Provider, S: Service> Core<P, S> {
         let binding = common.connections.bind(binding);
         let directions = Directions { serves, calls: Some(binding) };
         let link = Link { qp, role: Role::Client, peer: to };
-        let remembered = common.old_servers.recall(now, to);
+        // A server to which hosts prove themselves knows version 2, however slow it was.
+        let remembered = match &auth {
+            Some(auth) if auth.policy.offers() => Remembered::Nothing,
+            _ => common.old_servers.recall(now, to),
+        };
         let Some(key) = common.open(link, Whence::Made { remembered }, directions, auth) else {
             self.provider.disconnect(now, qp);
             return Err(CallError::Connect(ConnectError::NoQueuePair));

@@ -11,6 +11,7 @@
 //! - `draw`: builds servers and clients.
 //! - [`fellow`]: what a service of a group does beside its Calls.
 //! - `group`: the cores of a server.
+//! - [`hosts`]: hosts that prove which they are.
 //! - [`exercise`]: a program whose every octet is known, and the service that answers it.
 //! - `links`: connects clients to servers, and injects misfortunes.
 //! - [`mix`]: counts of the events in a run.
@@ -23,6 +24,7 @@ mod draw;
 pub mod exercise;
 pub mod fellow;
 mod group;
+pub mod hosts;
 mod links;
 pub mod mix;
 pub mod node;
@@ -33,6 +35,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use haulage::identity::Identity;
@@ -47,6 +50,7 @@ use crate::world::choices::Choices;
 use caller::Link;
 use exercise::Ledger;
 use fellow::Falls;
+use hosts::{Forgotten, Roster};
 use mix::{Event, Mix};
 use node::{Kind, Node};
 use settings::Serves;
@@ -90,6 +94,10 @@ struct Server {
     serves: Serves,
     flavors: Vec<u32>,
     limits: Limits,
+    /// The hosts that it knows, if it has clients prove which they are.
+    roster: Option<Arc<Roster>>,
+    /// The clients that it does not know at the moment.
+    forgotten: Vec<Forgotten>,
     delayed_percent: u8,
     lent_percent: u8,
     corrupted_percent: u8,
@@ -112,6 +120,8 @@ struct Way {
     server: usize,
     identity: Identity,
     binding: Binding,
+    /// The hosts that the client knows, if the ends prove which they are.
+    roster: Option<Arc<Roster>>,
 }
 
 /// A fault of the node at an address, until it is over.
@@ -203,6 +213,8 @@ impl World {
                 mix.note_if(counters.call_chunks > 0, Event::LongCall);
                 mix.add(Event::Idle, counters.connections_idle);
                 mix.add(Event::GaveWay, counters.connections_replaced);
+                mix.add(Event::HostRefused, counters.hosts_refused);
+                mix.add(Event::HostProved, node.core.service().proved);
                 node.check_home(self.now);
             }
         }
@@ -319,7 +331,9 @@ impl World {
         let running = self.nodes().filter(|node| !node.is_stopped);
         let cores = running.filter_map(|node| node.deadline()).min();
         let again = self.clients.iter_mut().filter_map(|client| client.again(self.now)).min();
-        let next = [network, holes, back, cores, again].into_iter().flatten().min();
+        let forgotten = self.servers.iter().flat_map(|server| &server.forgotten);
+        let known_again = forgotten.map(|forgotten| forgotten.until).min();
+        let next = [network, holes, back, cores, again, known_again].into_iter().flatten().min();
         let Some(next) = next else { return false };
         if next <= self.now.saturating_add(limit) {
             self.now = self.now.max(next);
@@ -341,6 +355,7 @@ impl World {
             is_open
         });
         self.go_on();
+        self.know_again();
         true
     }
 

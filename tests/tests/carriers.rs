@@ -1,9 +1,12 @@
 //! What the protocol demands of both ends, through the key-value service over every provider: several data items in one
-//! RPC, Replies in several messages, and Calls in reverse direction, in both versions.
+//! RPC, Replies in several messages, and Calls in reverse direction, in both versions; and hosts that prove which they are.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use haulage::core::{Core, Cx, Service};
+use haulage::core::{ConnectOptions, Core, Cx, Service};
+use haulage::host_auth::{HostKeys, KnownHosts, SecretKey};
+use haulage::hosts::{HostAuth, HostRefusal, Policy, Refused};
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::pool::Local;
 use haulage::proto::chunk::{Item, Kind, PayloadReader};
@@ -14,7 +17,7 @@ use haulage::provider::sim::FabricConfig;
 #[cfg(feature = "verbs")]
 use haulage::provider::verbs::{Config, ReceiveQueues};
 use haulage::service::{
-    Call, CallError, ConnectionId, Finished, Outcome, Place, Reply, Request, TransportError,
+    Call, CallError, ConnectionId, Finished, Outcome, Place, Reply, Request, Role, TransportError,
 };
 use haulage_kv::index::Seed;
 use haulage_kv::protocol::many::{self, Found};
@@ -46,6 +49,15 @@ macro_rules! carrier {
             fn carries_what_version_1_has_of_it() {
                 if let Some(network) = $network {
                     Ends::new(network, Versions::OnlyOne).everything();
+                }
+            }
+
+            #[test]
+            fn carries_the_proofs_of_hosts() {
+                for stranger in [None, Some(Role::Client), Some(Role::Server)] {
+                    if let Some(network) = $network {
+                        Ends::proving(network, stranger).prove(stranger);
+                    }
                 }
             }
         }
@@ -163,15 +175,44 @@ impl Service for Client {
 }
 
 impl<N: Network> Ends<N> {
-    fn new(mut network: N, versions: Versions) -> Self {
+    fn new(network: N, versions: Versions) -> Self {
+        Self::with(network, versions, [None, None])
+    }
+
+    /// Makes ends that have to prove which hosts they are. The other end does not know the stranger's key.
+    fn proving(network: N, stranger: Option<Role>) -> Self {
+        let secret = |role| match role {
+            _ if stranger == Some(role) => SecretKey::from_seed(&[9; 32]),
+            Role::Client => SecretKey::from_seed(&CLIENT),
+            Role::Server => SecretKey::from_seed(&SERVER),
+        };
+        let knowing = |role, name, seed| {
+            let mut known = KnownHosts::default();
+            known.add(name, SecretKey::from_seed(seed).public());
+            let hosts = Arc::new(HostKeys::new(secret(role), known));
+            Some(HostAuth { policy: Policy::Required, hosts })
+        };
+        let server = knowing(Role::Server, "the client", &CLIENT);
+        let client = knowing(Role::Client, "the server", &SERVER);
+        Self::with(network, Versions::OnlyTwo, [server, client])
+    }
+
+    fn with(
+        mut network: N,
+        versions: Versions,
+        [of_server, of_client]: [Option<HostAuth>; 2],
+    ) -> Self {
         let limits = Limits { versions, ..LIMITS };
         let (provider, pool, at) = network.join();
         let service = KvService::new(1000, Seed::fixed(1, 2), VALUE_MAX, 8 << 20);
         let mut server = Core::new(provider, service, pool, limits, 1).expect("room");
+        of_server.map_or(Ok(()), |auth| server.authenticate(auth)).expect("version 2 is spoken");
         let at = server.listen(at).expect("nobody listens yet");
         let (provider, pool, _) = network.join();
         let mut client = Core::new(provider, Client::default(), pool, limits, 2).expect("room");
-        let connection = client.connect(network.now(), at, watch::options(VALUE_MAX));
+        let options = watch::options(VALUE_MAX);
+        let options = of_client.into_iter().fold(options, ConnectOptions::host_auth);
+        let connection = client.connect(network.now(), at, options);
         let connection = connection.expect("a queue pair");
         Self { network, server, client, connection, versions }
     }
@@ -234,6 +275,32 @@ impl<N: Network> Ends<N> {
         self.a_result_without_room_in_its_chunk_comes_in_several_messages();
         self.both_ends_call_at_once();
         self.all_memory_comes_home();
+    }
+
+    fn prove(&mut self, stranger: Option<Role>) {
+        let argument = self.lease(&pattern::of(LONG, 7));
+        let put = request(Procedure::Put).argument(argument);
+        let stored = self.ask(Procedure::Put, put, |w| w.opaque(b"long"));
+        match (stranger, stored) {
+            (None, Ok(Got::Done)) => {
+                let (cx, _) = self.client.cx(self.network.now());
+                assert_eq!(cx.host(self.connection), Some("the server"));
+                return self.everything();
+            }
+            (Some(Role::Client), Err(CallError::Unready(_))) => {}
+            (Some(Role::Server), Err(CallError::Host(HostRefusal::Refused { why, claimed }))) => {
+                let key = SecretKey::from_seed(&[9; 32]).public().to_string();
+                assert_eq!((why, claimed), (Refused::UnknownPeer, Some(key)));
+            }
+            (_, stored) => panic!("{stranger:?}: {stored:?}"),
+        }
+        self.all_memory_comes_home();
+        let (cx, service) = self.server.cx(self.network.now());
+        let of_server = cx.counters();
+        assert_eq!((of_server.calls_served, service.keys_count()), (0, 0), "nothing was served");
+        let (cx, _) = self.client.cx(self.network.now());
+        let refused = [of_server.hosts_refused, cx.counters().hosts_refused];
+        assert_eq!(refused, if stranger == Some(Role::Client) { [1, 0] } else { [0, 1] });
     }
 
     fn several_items_go_both_ways(&mut self) {
@@ -354,3 +421,6 @@ const VALUE_MAX: usize = 1 << 20;
 const CHANGES: u64 = 300;
 /// Calls of the client that are under way besides the one it waits for.
 const UNDER_WAY: u64 = 7;
+/// The seeds of the hosts' keys.
+const CLIENT: [u8; 32] = [1; 32];
+const SERVER: [u8; 32] = [2; 32];

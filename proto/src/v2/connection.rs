@@ -508,6 +508,9 @@ impl Connection {
             self.controls = VecDeque::new();
         }
         let credit = self.credits.on_sent(class);
+        if matches!(body, ControlBody::Properties { .. }) {
+            self.open_if_over();
+        }
         Some(Control { xid, vers, credit, body })
     }
 

@@ -1,15 +1,18 @@
 //! Builds the servers and clients of a world.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage::core::CoreNumber;
+use haulage::hosts::Policy;
 use haulage::identity::{Identity, User};
 use haulage::limits::Versions;
 use haulage::service::{AUTH_NONE, AUTH_SYS};
 use haulage_proto::time::Instant;
 
 use super::caller::{Caller, Link, Settings};
+use super::hosts::{self, Roster};
 use super::mix::Event;
 use super::node::{FLAVORS, Kind, Plan};
 use super::programs::exercise::Exercises;
@@ -41,15 +44,24 @@ impl World {
         };
         // The other services have no state that cores share: each core would have keys, or files, of its own.
         let cores = if serves == Serves::Exercise { self.luck.of(1..=CORES_MAX) } else { 1 };
+        let at = SocketAddr::new(address(1 + number), 20_050);
+        let policy =
+            self.luck.pick(&[Policy::Off, Policy::Off, Policy::Optional, Policy::Required]);
+        let known = (0..CLIENTS_MAX).map(|client| hosts::name_of(address(10 + client))).collect();
+        let roster = Roster::new(hosts::name_of(at.ip()), known, policy);
+        // Version 1 has no host authentication.
+        let versions = if policy.requires() { Versions::Both } else { versions };
         Server {
             nodes: Vec::new(),
             cores,
             falls: Rc::default(),
-            at: SocketAddr::new(address(1 + number), 20_050),
+            at,
             number: u32::try_from(number).expect("few servers"),
             serves,
             flavors,
             limits: settings::patience(manners, settings::limits(choices, versions)),
+            roster: Some(roster).filter(|roster| roster.policy() != Policy::Off),
+            forgotten: Vec::new(),
             delayed_percent: choices.pick(&[0, 10, 40]),
             lent_percent: choices.pick(&LENT),
             corrupted_percent: corrupted(choices, 12),
@@ -60,8 +72,8 @@ impl World {
     }
 
     pub(super) fn draw_client(&mut self, number: usize) -> Client {
-        let Self { choices, servers, fabric, trace, ledger, .. } = self;
-        let ways: Vec<_> = (0..choices.of(1..=2))
+        let Self { choices, servers, fabric, trace, ledger, luck, .. } = self;
+        let mut ways: Vec<_> = (0..choices.of(1..=2))
             .map(|_| {
                 let server = choices.below(servers.len());
                 let serves = servers[server].serves;
@@ -73,14 +85,18 @@ impl World {
                     Serves::Kv => haulage_kv::service::binding(programs::kv::VALUE_MAX),
                     Serves::Nfs => haulage_store::nfs3::binding::binding(&programs::nfs::LIMITS),
                 };
-                Way { server, identity, binding }
+                Way { server, identity, binding, roster: None }
             })
             .collect();
         let wanted =
             choices.pick(&[Versions::Both, Versions::Both, Versions::OnlyOne, Versions::OnlyTwo]);
-        let agree = |way: &Way| settings::common(wanted, servers[way.server].limits.versions);
+        let agree = |way: &Way| settings::common(wanted, servers[way.server].versions());
         let all_agree = ways.iter().all(|way| agree(way).is_some());
         let versions = if all_agree { wanted } else { Versions::Both };
+        for way in &mut ways {
+            let server = &servers[way.server];
+            way.roster = draw_roster(luck, address(10 + number), server, versions);
+        }
         let corrupted_percent = corrupted(choices, 12);
         let link = |(n, way): (usize, &Way)| {
             let server = &servers[way.server];
@@ -95,12 +111,15 @@ impl World {
                 Serves::Kv => Box::new(Keys::new(prefix)),
                 Serves::Nfs => Box::new(Files::new(server.root.expect("a directory"), prefix)),
             };
-            let version = settings::common(versions, server.limits.versions);
+            // A client to which servers have to prove themselves speaks version 2 to them alone.
+            let requires = way.roster.as_ref().is_some_and(|roster| roster.policy().requires());
+            let versions = if requires { Versions::OnlyTwo } else { versions };
+            let version = settings::common(versions, server.versions());
             let (both, one) = (Versions::Both, Versions::OnlyOne);
-            let falls_back = versions == both && server.limits.versions == one;
+            let falls_back = versions == both && server.versions() == one;
             let version = version.expect("a version in common");
             let mut link = Link::new(program, version, falls_back);
-            link.begins_anew = versions == both && server.limits.versions == both;
+            link.begins_anew = versions == both && server.versions() == both;
             link.idle_timeout = server.limits.idle_timeout;
             link.is_crowded = server.limits.connections_max < 16;
             link.is_misled = corrupted_percent > 0 || server.corrupted_percent > 0;
@@ -129,11 +148,31 @@ impl World {
             corrupted_percent,
             memory: choices.pick(&[1 << 19, 4 << 20]),
             seed: choices.number(),
+            roster: None,
         };
         let node = plan.build(Rc::default(), |_| Kind::Caller(caller));
         Client { node, address, ways }
     }
 }
+
+/// Draws how a client and a server prove to each other which hosts they are.
+fn draw_roster(
+    luck: &mut Choices,
+    own: IpAddr,
+    server: &Server,
+    versions: Versions,
+) -> Option<Arc<Roster>> {
+    let theirs = server.roster.as_ref()?.policy();
+    if theirs == Policy::Optional && luck.one_in(4) {
+        return None;
+    }
+    let may_require = ![versions, server.limits.versions].contains(&Versions::OnlyOne);
+    let policy = if may_require && luck.one_in(2) { Policy::Required } else { Policy::Optional };
+    Some(Roster::new(hosts::name_of(own), vec![hosts::name_of(server.at.ip())], policy))
+}
+
+/// The most clients of a world.
+const CLIENTS_MAX: usize = 4;
 
 /// The most cores of a server.
 const CORES_MAX: usize = 4;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use haulage::core::{CoreNumber, Places, Seats};
 use haulage::cores::post;
+use haulage::limits::Versions;
 use haulage_proto::time::Instant;
 
 use super::fellow::{Fallen, Fellow};
@@ -22,6 +23,14 @@ impl Server {
     /// Returns whether clients may connect, and stay.
     pub(super) fn is_up(&self) -> bool {
         !self.is_away() && !self.is_draining
+    }
+
+    /// Returns the versions that clients may speak.
+    pub(super) fn versions(&self) -> Versions {
+        match &self.roster {
+            Some(roster) if roster.policy().requires() => Versions::OnlyTwo,
+            _ => self.limits.versions,
+        }
     }
 
     /// Checks that every connection is on the core that it was dealt to. Returns the places that peers have.
@@ -90,6 +99,7 @@ impl World {
             corrupted_percent: server.corrupted_percent,
             memory: choices.pick(&[1 << 20, 4 << 20]),
             seed: choices.number(),
+            roster: server.roster.clone(),
         };
         let due = Rc::new(Cell::new(None));
         let falls = Rc::clone(&server.falls);

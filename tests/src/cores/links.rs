@@ -10,6 +10,7 @@ use haulage_proto::time::Instant;
 
 use super::caller::Link;
 use super::fellow::Moment;
+use super::hosts::{Forgotten, Roster, name_of};
 use super::mix::Event;
 use super::settings::Serves;
 use super::{Client, Hole, Server, World};
@@ -40,7 +41,7 @@ impl World {
     }
 
     pub(super) fn connect_link(&mut self, client: usize, link: usize) -> bool {
-        let Self { clients, servers, holes, stopped, now, mix, .. } = self;
+        let Self { clients, servers, holes, stopped, now, mix, luck, .. } = self;
         let Client { node, address, ways } = &mut clients[client];
         let way = &ways[link];
         let server = &servers[way.server];
@@ -52,11 +53,18 @@ impl World {
         if stopped.iter().any(|stopped| stopped.address == *address) {
             return false;
         }
+        let is_known = server.roster.as_ref().is_none_or(|known| known.knows(&name_of(*address)));
+        // Most clients that are not let in wait until they are known again.
+        if !is_known && !luck.one_in(32) {
+            return false;
+        }
         for lost in caller.link(link).take_lost() {
             node.core.close(lost);
         }
         let (binding, identity) = (way.binding.clone(), way.identity.clone());
         let options = ConnectOptions::new(binding).identity(identity);
+        let auth = way.roster.as_ref().map(Roster::auth);
+        let options = auth.into_iter().fold(options, ConnectOptions::host_auth);
         let connection = node.core.connect(*now, server.at, options);
         let connection = match connection {
             Ok(connection) => connection,
@@ -72,7 +80,7 @@ impl World {
             let mut cores = server.nodes.iter();
             hole.address == *address || cores.any(|core| core.address == hole.address)
         });
-        if is_away || is_lost {
+        if is_away || is_lost || !is_known {
             link.doom();
         }
         self.stir();
@@ -188,12 +196,37 @@ impl World {
                 };
                 self.stop_nodes(&addresses, until);
             }
+            _ if self.servers[server].roster.is_some() && self.luck.one_in(2) => {
+                self.forget(server, client, until);
+            }
             _ => {
                 self.mix.note(Event::ClosedEarly);
                 self.close_links(client);
             }
         }
         self.stir();
+    }
+
+    /// Has a server not know a client for a while.
+    fn forget(&mut self, server: usize, client: usize, until: Instant) {
+        self.mix.note(Event::HostForgotten);
+        self.doom_client(client);
+        let Server { roster, forgotten, nodes, .. } = &mut self.servers[server];
+        let name = name_of(self.clients[client].address);
+        roster.iter().for_each(|roster| roster.forget(&name));
+        forgotten.push(Forgotten { client, until });
+        nodes.iter_mut().for_each(|node| node.core.judge_hosts());
+    }
+
+    /// Has servers know the clients again whose time has come.
+    pub(super) fn know_again(&mut self) {
+        let (now, clients) = (self.now, &self.clients);
+        for Server { roster, forgotten, .. } in &mut self.servers {
+            for over in forgotten.extract_if(.., |forgotten| forgotten.until <= now) {
+                let name = name_of(clients[over.client].address);
+                roster.iter().for_each(|roster| roster.remember(name.clone()));
+            }
+        }
     }
 
     /// Has the stopped nodes go on whose time has come.

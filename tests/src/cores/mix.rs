@@ -120,6 +120,12 @@ events! {
     ShutDown,
     /// A client closed its connections, perhaps with Calls on them.
     ClosedEarly,
+    /// A Call arrived from a host that had proved which it is.
+    HostProved,
+    /// A server did not know a host any more.
+    HostForgotten,
+    /// A server ended a connection because of the host at the other end.
+    HostRefused,
     /// A server closed a connection that was idle for too long.
     Idle,
     /// A server closed a connection to make room for another.

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use haulage::core::{Census, Core, CoreIdentity, CoreNumber, Cx, Service};
@@ -35,6 +36,7 @@ use haulage_store::trust::Trust;
 
 use super::exercise::{Exercise, Ledger};
 use super::fellow::{Fallen, Fellow};
+use super::hosts::Roster;
 use super::programs::{kv, nfs};
 use super::settings::Serves;
 use crate::world::choices::Choices;
@@ -67,7 +69,14 @@ pub struct Node {
 
 /// The service of any node, until it is taken away.
 #[derive(Debug)]
-pub struct Boxed(pub Option<Kind>);
+pub struct Boxed {
+    /// The service.
+    pub kind: Option<Kind>,
+    /// The hosts that may call, if they prove which they are.
+    roster: Option<Arc<Roster>>,
+    /// Number of Calls of hosts that had proved which they are.
+    pub proved: u64,
+}
 
 /// The service of a core.
 #[derive(Debug)]
@@ -108,6 +117,8 @@ pub struct Plan<'a> {
     pub memory: usize,
     /// The seed of everything random in the node.
     pub seed: u64,
+    /// The hosts that may connect, if they prove which they are.
+    pub roster: Option<Arc<Roster>>,
 }
 
 impl Plan<'_> {
@@ -136,10 +147,14 @@ impl Plan<'_> {
         // Messages and Replies of the others may be longer than a page, and have to be in one lease.
         let is_scattered = is_scattered && matches!(service, Kind::Kv(_));
         let identity = CoreIdentity { number: self.core, seed: choices.number() };
-        let core = Core::new(rnic, Boxed(Some(service)), pool, self.limits, identity);
+        let auth = self.roster.as_ref().map(Roster::auth);
+        let boxed = Boxed { kind: Some(service), roster: self.roster, proved: 0 };
+        let core = Core::new(rnic, boxed, pool, self.limits, identity);
+        let mut core = core.expect("a pool for a core");
+        auth.into_iter().for_each(|auth| core.authenticate(auth).expect("version 2 is spoken"));
         let mut node = Node {
             scattered: Vec::new(),
-            core: core.expect("a pool for a core"),
+            core,
             limits,
             due,
             own: 0,
@@ -202,7 +217,7 @@ impl Node {
 
     /// Returns the part of the service in its group, if it is in one.
     pub fn fellow(&self) -> Option<&Fellow> {
-        match &self.core.service().0 {
+        match &self.core.service().kind {
             Some(Kind::Exercise(exercise)) => exercise.fellow(),
             _ => None,
         }
@@ -211,7 +226,7 @@ impl Node {
     /// Returns the client's service, and the context of its core.
     pub fn caller(&mut self, now: Instant) -> (Cx<'_>, &mut super::caller::Caller) {
         let (cx, service) = self.core.cx(now);
-        match &mut service.0 {
+        match &mut service.kind {
             Some(Kind::Caller(caller)) => (cx, caller),
             _ => panic!("a client"),
         }
@@ -221,7 +236,7 @@ impl Node {
     /// client.
     pub fn check_home(&mut self, now: Instant) -> Option<Kind> {
         let (_, service) = self.core.cx(now);
-        let mut service = service.0.take();
+        let mut service = service.kind.take();
         if !matches!(service, Some(Kind::Caller(_))) {
             service = None;
         }
@@ -316,7 +331,7 @@ pub const FLAVORS: [u32; 2] = [AUTH_NONE, AUTH_SYS];
 
 macro_rules! delegate {
     ($self:ident, $service:ident => $then:expr, $without:expr) => {
-        match &$self.0 {
+        match &$self.kind {
             Some(Kind::Caller($service)) => $then,
             Some(Kind::Exercise($service)) => $then,
             Some(Kind::Kv($service)) => $then,
@@ -325,7 +340,7 @@ macro_rules! delegate {
         }
     };
     (mut $self:ident, $service:ident => $then:expr, $without:expr) => {
-        match &mut $self.0 {
+        match &mut $self.kind {
             Some(Kind::Caller($service)) => $then,
             Some(Kind::Exercise($service)) => $then,
             Some(Kind::Kv($service)) => $then,
@@ -357,6 +372,9 @@ impl Service for Boxed {
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
+        if let Some(roster) = &self.roster {
+            self.proved += u64::from(roster.check(cx, call.connection));
+        }
         delegate!(mut self, service => service.call(cx, call, reply), panic!("a Call for nobody"))
     }
 

@@ -180,7 +180,15 @@ impl Connection {
             SetupAction::Grant => self.control(0, VERSION, ControlBody::Grant),
             SetupAction::Nothing | SetupAction::OutOfPlace => {}
         }
-        if self.setup.is_over() {
+        self.open_if_over();
+    }
+
+    /// Opens the connection if setup is over and this end's properties have left: [V2-6.3.3-1] no other message may come between
+    /// them.
+    pub(super) fn open_if_over(&mut self) {
+        let says = |(_, _, body): &_| matches!(body, ControlBody::Properties { .. });
+        //~ V2-6.3.3-1: `!self.controls.iter().any(says)` -> `(true || self.controls.iter().any(says))`
+        if self.setup.is_over() && !self.controls.iter().any(says) {
             self.opened();
         }
     }

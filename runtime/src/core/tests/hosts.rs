@@ -295,3 +295,17 @@ fn tcp_is_not_listened_to_where_hosts_have_to_prove_themselves() {
         assert_eq!(bound.is_ok(), listens, "{policy:?}: {bound:?}");
     }
 }
+
+#[test]
+fn a_server_that_was_taken_for_an_old_one_is_asked_for_its_proof_all_the_same() {
+    let server = auth(Policy::Optional, &names("server", &["client"]));
+    let mut world = world([LIMITS; 2], Some(server), None).unwrap();
+    world.client.close(world.connection);
+    world.client.inner.common.old_servers.remember(world.now, SERVER);
+    let client = auth(Policy::Optional, &names("client", &["server"]));
+    let options = ConnectOptions::new(binding()).host_auth(client);
+    world.connection = world.client.connect(world.now, SERVER, options).unwrap();
+    world.call(1, request(0));
+    world.until(|w| w.ended().len() == 1);
+    assert_eq!(world.hosts()[1].as_deref(), Some("server"));
+}

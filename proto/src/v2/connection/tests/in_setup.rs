@@ -203,9 +203,9 @@ fn a_server_can_start_from_a_message_that_was_received_before_it() {
     engine.handle(Instant::ZERO, Input::Established);
     assert_eq!(engine.poll(), None);
     engine.handle(Instant::ZERO, Input::Received(&header::decode_transport(&first)));
-    assert_eq!(engine.poll(), Some(Output::Event(Event::Ready(Properties::default()))));
     let Some(Output::Post(answer)) = engine.poll() else { panic!("it is answered") };
     assert_eq!((answer.xid, answer.body), (7, ControlBody::Properties { last: true }));
+    assert_eq!(engine.poll(), Some(Output::Event(Event::Ready(Properties::default()))));
 }
 
 /// Shows a name and believes any but "nobody".
@@ -265,6 +265,25 @@ fn both_ends_know_each_other_when_setup_is_over() {
     assert_eq!(pair.ends[CLIENT].engine.peer_identity(), Some(&b"bob"[..]));
     assert_eq!(pair.ends[SERVER].engine.peer_identity(), Some(&b"alice"[..]));
     assert!(pair.call(CLIENT, 7));
+}
+
+// [V2-6.3.3-1]
+#[test]
+fn no_call_overtakes_the_last_properties_where_the_caller_holds_them_back() {
+    let mut pair = authenticating((Policy::Required, "alice"), (Policy::Required, "bob"));
+    pair.deliver(SERVER);
+    let answer = pair.ends[CLIENT].inbox.pop_front().unwrap();
+    let decoded = header::decode_transport(&answer);
+    let client = &mut pair.ends[CLIENT].engine;
+    client.handle(Instant::ZERO, Input::Received(&decoded));
+    client.reserve(1);
+    // There is no buffer for a message now.
+    assert_eq!(client.poll_event(), None);
+    assert!(!client.decides(Class::Call) && client.try_send(Class::Call).is_none());
+    let Some(Output::Post(last)) = client.poll() else { panic!("its proof is due") };
+    assert_eq!(last.body, ControlBody::Properties { last: true });
+    assert!(matches!(client.poll(), Some(Output::Event(Event::Ready(_)))));
+    assert!(client.try_send(Class::Call).is_some());
 }
 
 #[test]
