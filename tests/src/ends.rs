@@ -4,8 +4,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
-use haulage::core::{ConnectOptions, Core, Cx, Service};
+use haulage::core::{ConnectOptions, Core, Cx, NoService, Service};
 use haulage::cores::{self, CoreThread, Placement};
+use haulage::hosts::HostAuth;
 use haulage::limits::{LIMITS_DEFAULT, Limits, REPLY_PARTS};
 use haulage::polling::Polling;
 use haulage::provider::iwarp::{Config, Iwarp};
@@ -157,6 +158,23 @@ pub fn server_within<S: Service>(
     limits: Limits,
     make: impl FnOnce(&Pool) -> S + Send + 'static,
 ) -> CoreThread<SocketAddr> {
+    start_server(limits, None, make)
+}
+
+/// Starts a server with these limits, to which hosts prove which they are as `auth` says.
+pub fn server_proving<S: Service>(
+    limits: Limits,
+    auth: HostAuth,
+    make: impl FnOnce(&Pool) -> S + Send + 'static,
+) -> CoreThread<SocketAddr> {
+    start_server(limits, Some(auth), make)
+}
+
+fn start_server<S: Service>(
+    limits: Limits,
+    auth: Option<HostAuth>,
+    make: impl FnOnce(&Pool) -> S + Send + 'static,
+) -> CoreThread<SocketAddr> {
     let placement = Placement { name: "server".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
     cores::start(placement, move || {
         let pool = PoolConfig { bytes: SERVER_BYTES, pages: PagePreference::Heap, node: None };
@@ -164,10 +182,21 @@ pub fn server_within<S: Service>(
         let nic = Iwarp::new(&Config::default())?;
         let service = make(&pool);
         let mut core = Core::new(nic, service, pool, limits, 1).map_err(std::io::Error::other)?;
+        auth.map_or(Ok(()), |auth| core.authenticate(auth)).map_err(std::io::Error::other)?;
         let at = core.listen((Ipv4Addr::LOCALHOST, 0).into())?;
         Ok::<_, std::io::Error>((core, at))
     })
     .unwrap()
+}
+
+/// Starts a client of the server at `at`, which has these limits, but for one connection, and proves which host it is.
+pub fn client_proving(
+    limits: Limits,
+    auth: HostAuth,
+    binding: Binding,
+    at: SocketAddr,
+) -> CoreThread<RemoteClient> {
+    client_within(limits, || NoService, ConnectOptions::new(binding).host_auth(auth), at)
 }
 
 /// Starts a client of the server at `at`, which has these limits, but for one connection, and the service that `make`

@@ -1,7 +1,7 @@
 //! Peers that break the rules of RPC-over-RDMA behind a good connection: clients of version 1 here, of
 //! version 2 in [`two`], clients of both whose Replies have too little room in [`room`], servers of version 2 in
 //! [`caller`], servers that answer no Call in [`strays`], those that answer no properties in [`anew`], and those of the
-//! key-value service in [`several`] and [`inline`]. Clients over TCP are in [`tcp`]. Peers in [`watched`], [`granted`], [`scattered`], [`continued`] and
+//! key-value service in [`several`] and [`inline`]. Clients that have to prove which hosts they are are in [`hosts`], those over TCP in [`tcp`]. Peers in [`watched`], [`granted`], [`scattered`], [`continued`] and
 //! [`reverse`] break no rule, and watch whether the other end does.
 //!
 //! The cases of version 1 are those whose treatment by a deployed kernel server is known; this server is no more
@@ -16,6 +16,8 @@ mod caller;
 mod continued;
 #[path = "hostile/granted.rs"]
 mod granted;
+#[path = "hostile/hosts.rs"]
+mod hosts;
 #[path = "hostile/inline.rs"]
 mod inline;
 #[path = "hostile/reverse.rs"]
