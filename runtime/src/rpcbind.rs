@@ -34,7 +34,7 @@
 //! A reply has at most [`REPLY_MAX`] octets, which is thousands of services.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ impl Rpcbind {
         Self { endpoints, timeout }
     }
 
-    /// Registers a service when its server starts: replaces the registration that an earlier server left behind, and
+    /// Registers an RDMA service when its server starts: replaces the registration that an earlier server left behind, and
     /// succeeds without an rpcbind unless `need` requires one.
     pub fn register(
         &self,
@@ -116,10 +116,9 @@ impl Rpcbind {
         }
     }
 
-    /// Registers a version of a program at an address (SET).
-    pub fn set(&self, program: Program, address: SocketAddr) -> Result<(), Fault> {
-        // [V2-12-1] [R5666-12-1] the netid follows the kind of address.
-        let netid = Netid::of(address.ip());
+    /// Registers a version of a program for a netid at an address (SET). Succeeds as well if it is registered at that address
+    /// already, whoever did that.
+    pub fn set(&self, program: Program, netid: Netid, address: SocketAddr) -> Result<(), Fault> {
         let mapping = Mapping { program, netid: netid.name(), address: &universal(address) };
         let (done, _) = self.ask(Procedure::Set, Some(&mapping), message::boolean)?;
         if done { Ok(()) } else { Err(Fault::Taken(program, netid)) }
@@ -133,7 +132,7 @@ impl Rpcbind {
         if done { Ok(()) } else { Err(Fault::NotOurs(program, netid)) }
     }
 
-    /// Finds the address at which a version of a program is served over RDMA (DUMP).
+    /// Finds the address at which a version of a program is served (DUMP).
     ///
     /// If the registered IP address is unspecified, the IP address of the rpcbind takes its place, provided that it is
     /// of the same kind.
@@ -143,13 +142,12 @@ impl Rpcbind {
         let Some(found) = entries.iter().find(wanted) else { return Ok(None) };
         let mut address = parse_universal(&found.address).ok_or(Fault::Malformed)?;
         if address.ip().is_unspecified() {
-            let host = match (endpoint, netid) {
-                (Endpoint::Tcp(at), _) if Netid::of(at.ip()) == netid => at.ip(),
-                (Endpoint::Local(_), Netid::Rdma) => Ipv4Addr::LOCALHOST.into(),
-                (Endpoint::Local(_), Netid::Rdma6) => Ipv6Addr::LOCALHOST.into(),
-                _ => address.ip(),
-            };
-            address.set_ip(host);
+            let loopback = netid.loopback();
+            address.set_ip(match endpoint {
+                Endpoint::Tcp(at) if at.is_ipv6() == loopback.is_ipv6() => at.ip(),
+                Endpoint::Tcp(_) => address.ip(),
+                Endpoint::Local(_) => loopback,
+            });
         }
         Ok(Some(address))
     }
@@ -171,9 +169,11 @@ impl Rpcbind {
     }
 
     fn replace(&self, program: Program, address: SocketAddr) -> Result<(), Fault> {
-        match self.unset(program, Netid::of(address.ip())) {
+        // [V2-12-1] [R5666-12-1] the netid follows the kind of address.
+        let netid = Netid::of(address.ip());
+        match self.unset(program, netid) {
             // Some rpcbinds answer `NotOurs` also if there is nothing to unregister.
-            Ok(()) | Err(Fault::NotOurs(..)) => self.set(program, address),
+            Ok(()) | Err(Fault::NotOurs(..)) => self.set(program, netid, address),
             Err(fault) => Err(fault),
         }
     }
@@ -185,7 +185,7 @@ impl Rpcbind {
     ) -> Result<Option<SocketAddr>, Fault> {
         let tcp = |endpoint: &&Endpoint| matches!(endpoint, Endpoint::Tcp(_));
         let endpoints: Vec<_> = self.endpoints.iter().filter(tcp).cloned().collect();
-        let mapping = Mapping { program, netid: "tcp", address: "" };
+        let mapping = Mapping { program, netid: Netid::Tcp.name(), address: "" };
         let asked = Self { endpoints, timeout: self.timeout };
         let (address, _) = asked.ask(procedure, Some(&mapping), message::string)?;
         if address.is_empty() {

@@ -81,7 +81,7 @@ fn inside() {
 
     // Only the user that registered may unregister: over TCP rpcbind does not know the user.
     let (local, tcp) = (Rpcbind::at(vec![local], LONG), Rpcbind::at(vec![tcp], LONG));
-    local.set(OURS, at).unwrap();
+    local.set(OURS, Netid::Rdma, at).unwrap();
     assert!(matches!(tcp.unset(OURS, Netid::Rdma), Err(Fault::NotOurs(OURS, Netid::Rdma))));
     assert!(matches!(tcp.register(OURS, at, Need::Required), Ok(Registered::Yes)));
     local.unset(OURS, Netid::Rdma).unwrap();
@@ -107,12 +107,12 @@ fn registered_and_not(rpcbind: &Rpcbind, at: SocketAddr) {
     assert!(matches!(rpcbind.register(OURS, at, Need::Required), Ok(Registered::Yes)));
     assert_eq!(found(Netid::Rdma), Some(at));
     assert_eq!(found(Netid::Rdma6), None);
-    rpcbind.set(OURS, at6).unwrap();
+    rpcbind.set(OURS, Netid::Rdma6, at6).unwrap();
     assert_eq!(found(Netid::Rdma6), Some(at6));
     assert_eq!(rpcbind.look_up(Program { version: 4, ..OURS }, Netid::Rdma).unwrap(), None);
 
     // Another address is refused until the first is gone, unless it replaces the first.
-    assert!(matches!(rpcbind.set(OURS, other), Err(Fault::Taken(OURS, Netid::Rdma))));
+    assert!(matches!(rpcbind.set(OURS, Netid::Rdma, other), Err(Fault::Taken(OURS, Netid::Rdma))));
     assert!(matches!(rpcbind.register(OURS, other, Need::Optional), Ok(Registered::Yes)));
     assert_eq!(found(Netid::Rdma), Some(other));
     let any: SocketAddr = "0.0.0.0:20049".parse().unwrap();

@@ -6,23 +6,43 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The netid of an RDMA service, by the kind of its IP address. The netids are assigned for any RDMA network that names
-/// services by IP address and port.
+/// The netid of a service, by its transport and the kind of its IP address. Those of RDMA are assigned for any RDMA network
+/// that names services by IP address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Netid {
     /// `rdma`: IPv4.
     Rdma,
     /// `rdma6`: IPv6.
     Rdma6,
+    /// `tcp`: TCP over IPv4.
+    Tcp,
+    /// `tcp6`: TCP over IPv6.
+    Tcp6,
 }
 
 impl Netid {
-    /// Returns the netid of services at addresses of this kind.
+    /// Returns the netid of RDMA services at addresses of this kind.
     pub const fn of(ip: IpAddr) -> Self {
         match ip {
             IpAddr::V4(_) => Self::Rdma,
             //~ R5666-12-1: `Self::Rdma6` -> `Self::Rdma`
             IpAddr::V6(_) => Self::Rdma6,
+        }
+    }
+
+    /// Returns the netid of TCP services at addresses of this kind.
+    pub const fn of_tcp(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(_) => Self::Tcp,
+            IpAddr::V6(_) => Self::Tcp6,
+        }
+    }
+
+    /// Returns the loopback address of the kind that has this netid.
+    pub(super) const fn loopback(self) -> IpAddr {
+        match self {
+            Self::Rdma | Self::Tcp => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Self::Rdma6 | Self::Tcp6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
         }
     }
 
@@ -32,6 +52,8 @@ impl Netid {
             //~ V2-12-1: `"rdma"` -> `"tcp"`
             Self::Rdma => "rdma",
             Self::Rdma6 => "rdma6",
+            Self::Tcp => "tcp",
+            Self::Tcp6 => "tcp6",
         }
     }
 }
@@ -73,18 +95,22 @@ mod tests {
 
     #[test]
     fn an_address_survives_the_round_trip() {
-        for (address, text, netid) in [
-            ("192.0.2.7:20049", "192.0.2.7.78.81", "rdma"),
-            ("0.0.0.0:111", "0.0.0.0.0.111", "rdma"),
-            ("127.0.0.1:65535", "127.0.0.1.255.255", "rdma"),
-            ("[2001:db8::7]:20049", "2001:db8::7.78.81", "rdma6"),
-            ("[::]:256", "::.1.0", "rdma6"),
-            ("[::ffff:192.0.2.7]:1", "::ffff:192.0.2.7.0.1", "rdma6"),
+        const V4: [&str; 2] = ["rdma", "tcp"];
+        const V6: [&str; 2] = ["rdma6", "tcp6"];
+        for (address, text, netids) in [
+            ("192.0.2.7:20049", "192.0.2.7.78.81", V4),
+            ("0.0.0.0:111", "0.0.0.0.0.111", V4),
+            ("127.0.0.1:65535", "127.0.0.1.255.255", V4),
+            ("[2001:db8::7]:20049", "2001:db8::7.78.81", V6),
+            ("[::]:256", "::.1.0", V6),
+            ("[::ffff:192.0.2.7]:1", "::ffff:192.0.2.7.0.1", V6),
         ] {
             let address: SocketAddr = address.parse().unwrap();
             assert_eq!(universal(address), text);
             assert_eq!(parse_universal(text), Some(address));
-            assert_eq!(Netid::of(address.ip()).name(), netid);
+            let of = [Netid::of(address.ip()), Netid::of_tcp(address.ip())];
+            assert_eq!(of.map(Netid::name), netids);
+            assert!(of.iter().all(|netid| netid.loopback().is_ipv6() == address.is_ipv6()));
         }
     }
 

@@ -101,7 +101,8 @@ fn a_service_is_registered_under_the_netid_of_its_address() {
         ("192.0.2.7:20049", "\0\0\0\x04rdma", "\0\0\0\x0f192.0.2.7.78.81\0"),
         ("[2001:db8::7]:20049", "\0\0\0\x05rdma6\0\0\0", "\0\0\0\x112001:db8::7.78.81\0\0\0"),
     ] {
-        let (done, calls) = with(&[&[reply(&TRUE)]], |rpcbind| rpcbind.set(NFS, address(at)));
+        let set = |rpcbind: &Rpcbind| rpcbind.set(NFS, Netid::of(address(at).ip()), address(at));
+        let (done, calls) = with(&[&[reply(&TRUE)]], set);
         done.unwrap();
         assert_eq!(asked(&calls[0][0]), (4, 1));
         let (netid, text) = (netid.as_bytes(), text.as_bytes());
