@@ -16,13 +16,15 @@ pub mod bytes;
 mod mistakes;
 mod options;
 pub mod perf;
+pub mod rpcbind;
 mod similar;
 pub mod values;
 
-pub use options::{ClientHostOptions, CoreOptions, HostOptions, PeerOptions};
+pub use options::{ClientHostOptions, CoreOptions, HostOptions, PeerOptions, RegisterOptions};
 
 use address::Address;
 use perf::{Count, Perf};
+use rpcbind::ServerAddress;
 use values::{
     Bytes, Export, Keys, LogFormat, Maybe, Network, Provider, Ratio, Share, Squash, Timeout,
     Unlimited,
@@ -240,10 +242,11 @@ Paths begin at the top of the mounted export. Neither `..` nor a symbolic link l
 /// The server, the export to mount, and the timeouts: the options of the storage client.
 #[derive(Clone, Debug, Args)]
 pub struct MountOptions {
-    /// Address of NFS over RDMA; `:PORT` is on this machine
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:20049")]
-    pub connect: Address,
-    /// Address of the MOUNT service, over TCP [default: where NFS is, then port 20048 of that host]
+    /// Address of NFS over RDMA; `:PORT` is on this machine, rpcbind:HOST where the rpcbind of HOST says
+    #[arg(long, value_name = "ADDR:PORT|rpcbind:HOST", default_value = "127.0.0.1:20049")]
+    pub connect: ServerAddress,
+    /// Address of the MOUNT service, over TCP [default: where NFS is, then where rpcbind says, if that is asked, or port
+    /// 20048 of that host]
     #[arg(long, value_name = "ADDR:PORT")]
     pub mount_connect: Option<Address>,
     /// Exported path to mount
@@ -315,6 +318,9 @@ pub struct ServeStore {
         default_value_if("host_auth", "required", "off")
     )]
     pub tcp_listen: Maybe<Address>,
+    /// Where it registers
+    #[command(flatten)]
+    pub register: RegisterOptions,
     /// Where to answer `GET /metrics`, for Prometheus [default: nowhere]
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<Address>,
@@ -439,6 +445,9 @@ pub struct ServeKv {
     /// Where to accept connections; `:PORT` is this machine only
     #[arg(long, value_name = "ADDR:PORT", default_value = ":20050")]
     pub listen: Address,
+    /// Where it registers
+    #[command(flatten)]
+    pub register: RegisterOptions,
     /// Memory for values and index together
     #[arg(long, value_name = "BYTES", default_value = "256MiB")]
     pub memory: Bytes,
@@ -469,9 +478,9 @@ pub struct ServeKv {
 /// The server's address and the timeout: the options of every key-value client.
 #[derive(Clone, Debug, Args)]
 pub struct ConnectOptions {
-    /// The server; `:PORT` is one on this machine
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:20050")]
-    pub connect: Address,
+    /// The server; `:PORT` is one on this machine, rpcbind:HOST the one that the rpcbind of HOST knows
+    #[arg(long, value_name = "ADDR:PORT|rpcbind:HOST", default_value = "127.0.0.1:20050")]
+    pub connect: ServerAddress,
     /// How long to wait for a connection, and for each answer
     #[arg(long, value_name = "SECONDS", default_value = "2")]
     pub timeout: Timeout,
@@ -587,6 +596,11 @@ mod tests {
             format!("store serve --export /srv --state /var/lib/haulage {common}"),
             format!("store serve --export memory:64MiB --squash all --allow 10.0.0.0/8 {common}"),
             format!("store serve --export memory:64MiB --insecure {common}"),
+            format!("store serve --export memory:64MiB --register {common}"),
+            format!("kv serve --register=/run/rpcbind.sock {common}"),
+            format!("kv serve --register=192.0.2.7 {common}"),
+            format!("kv stat --connect rpcbind:server {common}"),
+            format!("store ls --connect rpcbind:[::1] --mount-connect :8 {common}"),
             format!("store ls {mounts} {common}"),
             format!("store stat /a {mounts} {common}"),
             format!("store df {mounts} {common}"),
@@ -613,6 +627,10 @@ mod tests {
             "store rm /file",
             "kv serve --shards 2",
             "kv serve --connections 0",
+            "kv serve --register /run/rpcbind.sock",
+            "kv serve --register=",
+            "perf serve --register",
+            "perf run null --connect rpcbind:server",
             "kv get key --idle-timeout 5",
             "kv mget",
             "kv mput",

@@ -12,7 +12,7 @@ use haulage::host_auth::{HostKeys, KeyFault, KnownHosts, PublicKey, SecretKey};
 use haulage::hosts::{HostAuth, HostRefusal, Policy, Refused};
 
 use crate::cli::HostKey;
-use crate::cli::address::Address;
+use crate::cli::rpcbind::ServerAddress;
 use crate::cli::values::{HostPolicy, RpcVersion};
 use crate::cli::{ClientHostOptions, HostOptions};
 use crate::failure::Failure;
@@ -107,7 +107,7 @@ impl ClientHosts {
     pub fn of(
         options: &ClientHostOptions,
         versions: RpcVersion,
-        connect: &Address,
+        connect: &ServerAddress,
         output: &Output,
     ) -> Result<Option<Arc<Self>>, Failure> {
         let ClientHostOptions { hosts, trust_new_host } = options;

@@ -8,7 +8,7 @@
 //! - [`metrics`]: Prometheus metrics of servers.
 //! - [`node`]: building a core: memory, provider, limits; [`serving`] and [`calling`]: shared parts of server and
 //!   client commands.
-//! - [`hosts`]: host authentication.
+//! - [`hosts`]: host authentication; [`registration`]: rpcbind, for servers and clients.
 //! - [`placement`]: the CPUs of the cores.
 //! - `manual`: shell completions and manual pages.
 //! - [`doctor`]: checks of this machine; [`limits`]: measurements of its limits; [`samples`]: statistics of measured
@@ -44,6 +44,7 @@ pub mod open_files;
 pub mod output;
 pub mod perf;
 pub mod placement;
+pub mod registration;
 pub mod samples;
 pub mod serving;
 pub mod store;

@@ -24,6 +24,7 @@ use crate::node::polling;
 use crate::output::progress::Step;
 use crate::output::{Output, json};
 use crate::placement::{Cpus, Placement};
+use crate::registration::Registration;
 
 use self::supervisor::Supervisor;
 
@@ -51,11 +52,12 @@ impl Termination {
         Ok(Self { waker, hosts })
     }
 
-    /// Tells the supervisor that the server is ready. Waits for a signal, then closes the ports, which the next server may
-    /// take, and lets the cores drain.
+    /// Tells the supervisor that the server is ready. Waits for a signal, then ends the registration, so that clients find this
+    /// server no more, closes the ports, which the next server may take, and lets the cores drain.
     pub fn wait<T>(
         self,
         cores: Group<T>,
+        registration: Option<Registration>,
         ports: impl IntoIterator<Item = Listener>,
         output: &Output,
     ) -> Result<(), Failure> {
@@ -83,6 +85,7 @@ impl Termination {
             wake::wait(&self.waker, left.map_or(CHECK_INTERVAL, |left| left.min(CHECK_INTERVAL)));
         }
         supervisor.stopping();
+        drop(registration);
         ports.into_iter().for_each(|port| port.close());
         let _step = Step::begin(format_args!("waiting for calls under way to end"));
         cores.stop_while_turning(PATIENCE).map_err(|why| match why {

@@ -1,5 +1,6 @@
 //! Addresses on the command line: `ADDR:PORT` or `:PORT`.
 
+use std::borrow::Cow;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
@@ -19,6 +20,20 @@ pub struct Address {
 }
 
 impl Address {
+    /// Parses a host without a port, and returns its address with this port. An IPv6 address need not be in brackets.
+    pub fn of_host(text: &str, port: u16) -> Result<Self, String> {
+        if text.parse::<Ipv6Addr>().is_ok() {
+            return format!("[{text}]:{port}").parse();
+        }
+        match text {
+            "" => Err("give a host".to_owned()),
+            _ if text.contains(':') && !text.starts_with('[') => {
+                Err("give a host without a port".to_owned())
+            }
+            _ => format!("{text}:{port}").parse(),
+        }
+    }
+
     /// Resolves the host and returns at least one address. Waits for the resolver, which also looks up the interface that
     /// a scope names (RFC 4007 section 11), for as long as it takes, or for at most `within`.
     pub fn resolve(&self, within: Option<Duration>) -> Result<Vec<SocketAddr>, Failure> {
@@ -64,6 +79,15 @@ impl Address {
         name == self.host || name.parse().is_ok_and(|named: Self| named == *self)
     }
 
+    /// Returns the host, an IPv6 address in brackets.
+    pub fn host(&self) -> Cow<'_, str> {
+        if self.host.contains(':') {
+            format!("[{}]", self.host).into()
+        } else {
+            self.host.as_str().into()
+        }
+    }
+
     /// Returns an address with the same host and another port.
     #[must_use]
     pub fn with_port(&self, port: u16) -> Self {
@@ -78,7 +102,10 @@ impl FromStr for Address {
         let (host, port) = text.rsplit_once(':').ok_or("give ADDR:PORT, or :PORT")?;
         let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
         let port = port.parse().ok().filter(|_| digits);
-        let port = port.ok_or("the port is a number from 0 to 65535")?;
+        let port = port.ok_or(match host {
+            "rpcbind" => "nothing is looked up with rpcbind here, give ADDR:PORT",
+            _ => "the port is a number from 0 to 65535",
+        })?;
         let host = match host.strip_prefix('[') {
             Some(rest) => {
                 let inner = rest.strip_suffix(']').ok_or("the bracket is not closed")?;
@@ -123,7 +150,7 @@ pub fn at_port(mut at: SocketAddr, port: u16) -> SocketAddr {
 }
 
 /// Returns whether an address is link-local and does not say on which link (RFC 4007 section 6).
-fn needs_scope(at: &SocketAddr) -> bool {
+pub fn needs_scope(at: &SocketAddr) -> bool {
     matches!(at, SocketAddr::V6(at) if at.ip().is_unicast_link_local() && at.scope_id() == 0)
 }
 
@@ -134,11 +161,7 @@ fn is_scope(text: &str) -> bool {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
+        write!(f, "{}:{}", self.host(), self.port)
     }
 }
 
@@ -173,6 +196,7 @@ mod tests {
             ("localhost:", "65535"),
             (":65536", "65535"),
             (":+1", "65535"),
+            ("rpcbind:server", "ADDR:PORT"),
             ("::1:5", "brackets"),
             ("[::1:5", "closed"),
             ("[localhost]:5", "IPv6"),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::rpcbind::RpcbindAddress;
 use super::values::{
     CoreList, HostPolicy, Polling, Provider, RpcVersion, Switch, Timeout, Unlimited,
 };
@@ -18,6 +19,21 @@ pub struct PeerOptions {
     /// Close a connection that has been idle for this long; 0: never
     #[arg(long, value_name = "SECONDS", default_value = "0")]
     pub idle_timeout: Unlimited,
+}
+
+/// Where a server registers: the option of the servers that clients look up.
+#[derive(Clone, Debug, Args)]
+pub struct RegisterOptions {
+    /// Register with the rpcbind of this machine, by which clients find this server: at its local socket PATH, which is
+    /// /run/rpcbind.sock if none is given, or at ADDR or ADDR:PORT over TCP [default: do not register]
+    #[arg(
+        long,
+        value_name = "PATH|ADDR",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "/run/rpcbind.sock"
+    )]
+    pub register: Option<RpcbindAddress>,
 }
 
 /// How a core works: the options of every command that starts one.
@@ -65,7 +81,7 @@ pub struct HostOptions {
     #[arg(long, value_name = "FILE")]
     pub host_key: Option<PathBuf>,
     /// File of the hosts that are accepted, one a line: NAME, a space, and the key that `haulage host-key show` prints. To a
-    /// client, NAME is the server's ADDR:PORT, or ADDR, of --connect; to a server, what its log calls the client
+    /// client, NAME is the server's ADDR:PORT, or ADDR, or rpcbind:HOST, of --connect; to a server, what its log calls the client
     #[arg(long, value_name = "FILE")]
     pub known_hosts: Option<PathBuf>,
 }

@@ -26,6 +26,8 @@ use crate::perf::progress::Progress;
 use crate::perf::report::{self, Found, Run};
 use crate::perf::run::{LIMIT_TIME, measure_failed};
 use crate::placement;
+use crate::registration::lookup;
+use crate::registration::service::NamedProgram;
 
 /// Runs `haulage kv bench` against a server.
 pub fn run(options: &BenchKv, output: &Output) -> Result<(), Failure> {
@@ -41,7 +43,7 @@ fn measure<P: Carrier>(
     let plan = plan(options)?;
     let thread = calling::one_core("kv-bench", &options.connect.core)?;
     let timeout = options.connect.timeout.0;
-    let to = calling::reachable(&options.connect.connect.resolve(Some(timeout))?, timeout)?;
+    let to = lookup::server(&options.connect.connect, NamedProgram::KV, timeout)?;
     let core = &options.connect.core;
     let hosts = &options.connect.hosts;
     let hosts = ClientHosts::of(hosts, core.rpc_version, &options.connect.connect, output)?;

@@ -15,6 +15,8 @@ use crate::cli::{ConnectOptions, CoreOptions, bytes};
 use crate::failure::Failure;
 use crate::hosts::ClientHosts;
 use crate::output::{self, Names, Output, json};
+use crate::registration::lookup;
+use crate::registration::service::NamedProgram;
 
 /// Runs `kv put KEY [FILE|-]`.
 pub fn put(
@@ -71,7 +73,7 @@ pub fn stat(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
 pub(super) fn config(connect: &ConnectOptions, output: &Output) -> Result<ClientConfig, Failure> {
     let Placement { cpu, polling, .. } = calling::one_core("kv-client", &connect.core)?;
     let timeout = connect.timeout.0;
-    let to = calling::reachable(&connect.connect.resolve(Some(timeout))?, timeout)?;
+    let to = lookup::server(&connect.connect, NamedProgram::KV, timeout)?;
     let CoreOptions { crc, provider, rpc_version, .. } = connect.core;
     let hosts = ClientHosts::of(&connect.hosts, rpc_version, &connect.connect, output)?;
     Ok(ClientConfig { to, timeout, crc, cpu, polling, provider, rpc_version, hosts })

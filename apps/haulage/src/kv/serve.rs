@@ -18,6 +18,8 @@ use crate::metrics::{Counted, Metered, Metric, http};
 use crate::node::{Carrier, NodeConfig, over, server_limits};
 use crate::open_files;
 use crate::output::Output;
+use crate::registration::service::NamedProgram;
+use crate::registration::{self, Registration};
 use crate::serving::{self, Termination};
 
 /// Serves until SIGTERM or SIGINT.
@@ -42,6 +44,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     }
     let keys_max = options.index_share.of(memory) / KvService::OCTETS_PER_KEY;
     let keys_max = u32::try_from(keys_max).unwrap_or(u32::MAX);
+    let rpcbind = registration::prepare(&options.register, options.core.provider)?;
     let thread = serving::one_core("kv-core", &options.core, output)?;
     let addresses = options.listen.resolve(None)?;
     let hosts = ServerHosts::of(
@@ -83,9 +86,10 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let (bound, notes, waker) = &core.started;
     notes.tell(output);
     let metrics = serving::metrics(options.metrics.as_ref(), &asking, std::slice::from_ref(waker))?;
+    let registration = Registration::begin(rpcbind, NamedProgram::KV.over_rdma(*bound), output)?;
     let line = serving::ready_at(*bound, metrics.as_ref().map(Listener::address), output);
     serving::ready(&line, output)?;
-    termination.wait(core.into(), metrics, output)
+    termination.wait(core.into(), registration, metrics, output)
 }
 
 impl Counted for KvService {

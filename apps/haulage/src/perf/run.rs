@@ -20,6 +20,7 @@ use crate::calling;
 use crate::cli::ClientHostOptions;
 use crate::cli::address::{Address, at_port};
 use crate::cli::perf::{GroupOptions, PerfOptions};
+use crate::cli::rpcbind::ServerAddress;
 use crate::failure::Failure;
 use crate::hosts::ClientHosts;
 use crate::limits::{self, Limits, Noise, Pair, SMALL};
@@ -47,7 +48,8 @@ pub fn against(
     placement.note.into_iter().for_each(|note| output.note(note));
     let to = calling::reachable(&connect.resolve(Some(timeout))?, timeout)?;
     let sides = Sides { clients: vec![near], servers: Vec::new(), shared: Vec::new() };
-    let hosts = ClientHosts::of(hosts, options.core.rpc_version, connect, output)?;
+    let server = ServerAddress::At(connect.clone());
+    let hosts = ClientHosts::of(hosts, options.core.rpc_version, &server, output)?;
     let (far, polling, is_group) = (Far::At(to, hosts), placement.polling, false);
     let bench = Bench { plan, options, sides, is_group, far, timeout, polling };
     measure(&[bench], Series::Repeated, output)

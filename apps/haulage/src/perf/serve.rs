@@ -80,7 +80,7 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     let metrics = serving::metrics(options.metrics.as_ref(), &asking, &wakers)?;
     let line = serving::ready_at(*address, metrics.as_ref().map(Listener::address), output);
     serving::ready(&line, output)?;
-    termination.wait(cores, metrics, output)
+    termination.wait(cores, None, metrics, output)
 }
 
 /// A core of a server that has started.

@@ -34,6 +34,8 @@ use crate::metrics::{Counted, Metered, Metric, http};
 use crate::node::{Carrier, NodeConfig, Notes, over, server_limits};
 use crate::open_files;
 use crate::output::{Output, json};
+use crate::registration::service::NamedProgram;
+use crate::registration::{self, Registration};
 use crate::serving::{self, Termination};
 
 /// The bound addresses of a server, and the owner of created files.
@@ -44,6 +46,16 @@ struct Bound {
     tcp: Option<SocketAddr>,
     metrics: Option<SocketAddr>,
     owner: Option<Owner>,
+}
+
+impl Bound {
+    /// Returns what is served at these addresses. MOUNT is answered at the RDMA port, too.
+    fn services(&self) -> Vec<registration::service::Service> {
+        let Self { rdma, mount, tcp, .. } = *self;
+        let over_rdma = [NamedProgram::NFS, NamedProgram::MOUNT].map(|of| of.over_rdma(rdma));
+        let over_tcp = [NamedProgram::NFS.over_tcp(tcp), NamedProgram::MOUNT.over_tcp(mount)];
+        [over_rdma, over_tcp].concat().concat()
+    }
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -80,6 +92,7 @@ fn serve<P: Carrier>(
     output: &Output,
 ) -> Result<(), Failure> {
     let Export { room, asked, owner, secrets, make } = export;
+    let rpcbind = registration::prepare(&options.register, options.core.provider)?;
     let thread = serving::one_core("store-core", &options.core, output)?;
     let addresses = Addresses::resolve(options)?;
     let hosts = ServerHosts::of(&options.hosts, options.core.rpc_version, NO_TCP, output)?;
@@ -139,8 +152,9 @@ fn serve<P: Carrier>(
         metrics: metrics.as_ref().map(Listener::address),
         owner,
     };
+    let registration = Registration::begin(rpcbind, bound.services(), output)?;
     serving::ready(&ready(&bound, output), output)?;
-    termination.wait(core.into(), metrics, output)
+    termination.wait(core.into(), registration, metrics, output)
 }
 
 /// The resolved addresses to listen at.

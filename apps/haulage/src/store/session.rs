@@ -29,6 +29,8 @@ use crate::hosts::ClientHosts;
 use crate::node::{Carrier, NodeConfig, client_limits, over};
 use crate::output::Output;
 use crate::output::progress::Step;
+use crate::registration::lookup;
+use crate::registration::service::NamedProgram;
 
 /// A mounted file system, on a core of its own.
 #[derive(Debug)]
@@ -49,7 +51,7 @@ impl Session {
         let timeout = options.timeout.0;
         let identity = process::identity()
             .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;
-        let to = calling::reachable(&options.connect.resolve(Some(timeout))?, timeout)?;
+        let to = lookup::server(&options.connect, NamedProgram::NFS, timeout)?;
         let provider = options.core.provider;
         let versions = options.core.rpc_version;
         let hosts = ClientHosts::of(&options.hosts, versions, &options.connect, output)?;
@@ -159,9 +161,10 @@ fn find_root(
             Err(refusal) => first = Some(refusal),
         }
     }
-    let asked = options.mount_connect.clone();
-    let asked = asked.unwrap_or_else(|| options.connect.with_port(MOUNT_PORT));
-    let at = calling::reachable(&asked.resolve(Some(timeout))?, timeout)?;
+    let at = match (&options.mount_connect, &options.connect) {
+        (Some(asked), _) => calling::reachable(&asked.resolve(Some(timeout))?, timeout)?,
+        (None, server) => lookup::over_tcp(server, NamedProgram::MOUNT, (MOUNT_PORT, timeout))?,
+    };
     step.next(format_args!("asking {at} what to mount"));
     let way = Way::tcp(at, identity, timeout).map_err(Refusal::from);
     match (way.and_then(|mut way| way.mount(export)), first) {
