@@ -1,68 +1,19 @@
 //! Registers a service with the real rpcbind, in a network and a file system of the test's own.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
-use std::env;
-use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
 use haulage::rpcbind::{Endpoint, Fault, Need, Netid, Program, Registered, Rpcbind};
+use haulage_test_support::namespaces::{Whereabouts, enter};
 
-/// Runs this test again in new namespaces, where it calls [`inside`].
 #[test]
 fn a_service_is_registered_found_and_unregistered() {
-    if env::var_os(INSIDE).is_some() {
-        return inside();
-    }
-    let Some(namespaces) = namespaces() else {
-        // The test harness hides the output of passing tests, but not what goes straight to standard error.
-        let line = "skipped: rpcbind: this user may not make network namespaces with unshare";
-        return writeln!(io::stderr(), "{line}").unwrap();
-    };
-    let status = Command::new("unshare")
-        .args(namespaces)
-        .args(["sh", "-ec", PREPARE])
-        .arg(env::current_exe().unwrap())
-        .args(["--exact", "a_service_is_registered_found_and_unregistered", "--nocapture"])
-        .env(INSIDE, "1")
-        .status();
-    match status.unwrap().code() {
-        // The script has printed the reason.
-        Some(0 | SKIPPED) => {}
-        other => panic!("inside the namespaces: {other:?}"),
+    if enter("a_service_is_registered_found_and_unregistered") == Whereabouts::Inside {
+        inside();
     }
 }
-
-/// Returns the arguments that make unshare create namespaces, if this user may. All processes in them end with them,
-/// rpcbind too.
-fn namespaces() -> Option<&'static [&'static str]> {
-    const OURS: &[&str] = &["--net", "--mount", "--pid", "--fork", "--kill-child"];
-    const USER: &[&str] =
-        &["--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child"];
-    let works = |arguments: &&&[&str]| {
-        let tried = Command::new("unshare").args(**arguments).arg("true").output();
-        tried.is_ok_and(|output| output.status.success())
-    };
-    [OURS, USER].iter().find(works).copied()
-}
-
-/// A script that prepares the namespaces for rpcbind, and runs the command behind it. rpcbind needs a writable `/run`,
-/// and gives up groups, which a user namespace made without privileges does not allow.
-const PREPARE: &str = r#"
-    PATH=$PATH:/usr/sbin:/sbin
-    skip() { echo "skipped: rpcbind: $1" >&2; exit 77; }
-    for tool in rpcbind ip mount; do
-        command -v $tool >/dev/null || skip "$tool is not installed"
-    done
-    [ "$(cat /proc/self/setgroups)" = allow ] || skip "it cannot give up groups here; be root"
-    mount -t tmpfs none /run
-    mkdir /run/rpcbind
-    ip link set lo up
-    "$0" "$@"
-"#;
-const SKIPPED: i32 = 77;
-const INSIDE: &str = "HAULAGE_TEST_INSIDE_NAMESPACES";
 
 const OURS: Program = Program { program: 0x2000_1234, version: 3 };
 

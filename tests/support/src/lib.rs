@@ -1,9 +1,10 @@
-//! Code that the tests of all crates share: a random number generator, a reader of hexadecimal digits, and servers as
-//! processes.
+//! Code that the tests of all crates share: a random number generator, a reader of hexadecimal digits, servers as
+//! processes, and namespaces with an rpcbind.
 //!
 //! The crate depends on no other, so that the tests inside any crate can use it.
 
 pub mod hex;
+pub mod namespaces;
 mod rng;
 mod started;
 
