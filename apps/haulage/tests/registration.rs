@@ -1,8 +1,9 @@
 //! Servers that register with the real rpcbind, and clients that find them by it, in networks of the tests' own.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -258,6 +259,8 @@ fn what_a_killed_server_left_behind_is_taken_over() {
     killed.kill();
     let ours = [entry(KV, Netid::Rdma, &at)];
     assert_eq!(registered(), ours, "it could not end its registration");
+    // The system takes back what an io_uring holds, the port too, soon after its process is gone.
+    until("the port is free", || TcpListener::bind(&at).is_ok());
     let next = kv(&at);
     assert_eq!(registered(), ours);
     end(next);
@@ -308,6 +311,34 @@ fn clients_find_servers_by_rpcbind() {
     let said = refused(&["store", "ls", "--export", "/other", "--connect", there], 1);
     let mount = store.named("mount_listen");
     assert!(said.starts_with(&format!("cannot mount /other of {mount}: ")), "{said}");
+}
+
+#[test]
+fn a_registered_server_proves_which_host_it_is_under_one_name() {
+    if enter("a_registered_server_proves_which_host_it_is_under_one_name") == Whereabouts::Outside {
+        return;
+    }
+    let _rpcbind = Portmapper::start();
+    let key = |file: &str| run(&["host-key", "new", file], 0).0;
+    let (server, client) = (key("/run/server"), key("/run/client"));
+    fs::write("/run/clients", format!("client {client}")).unwrap();
+    let proven = ["--host-auth", "required", "--host-key"];
+    let hosts = [&proven[..], &["/run/server", "--known-hosts", "/run/clients"]].concat();
+    let store = serve(&[STORE, &["127.0.0.1:0"], &hosts].concat());
+    // Over TCP no host proves which it is, so nothing is served there.
+    let nfs = store.named("listen");
+    let ours = [entry(NFS, Netid::Rdma, nfs), entry(MOUNT, Netid::Rdma, nfs)];
+    assert_eq!(registered(), ours);
+
+    let hosts = [&proven[..], &["/run/client", "--known-hosts", "/run/servers"]].concat();
+    let list = [&["store", "ls", "--connect", "rpcbind:127.0.0.1"], &hosts[..]].concat();
+    run(&[&list[..], &["--trust-new-host"]].concat(), 0);
+    let known = fs::read_to_string("/run/servers").unwrap();
+    assert_eq!(known, format!("rpcbind:127.0.0.1 {server}"));
+    run(&list, 0);
+    fs::write("/run/servers", format!("127.0.0.1 {server}")).unwrap();
+    let said = refused(&list, 1);
+    assert!(said.contains("/run/servers has no line of rpcbind:127.0.0.1"), "{said}");
 }
 
 #[test]
