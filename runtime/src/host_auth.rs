@@ -41,9 +41,9 @@
 //! ```
 //!
 //! # What it guarantees
-//! When [`Authenticator::peer`] returns a key, the holder of its secret took part in this very connection setup, and
+//! When [`Authenticator::peer`](crate::hosts::Authenticator::peer) returns a key, the holder of its secret took part in this very connection setup, and
 //! both ends saw the same version, private data and properties. A replayed handshake, our own messages sent back, and
-//! any change to what the transcript covers end in a [`Refused`] at one end at least, and with it the connection. So
+//! any change to what the transcript covers end in a [`Refused`](crate::hosts::Refused) at one end at least, and with it the connection. So
 //! does a peer whose key is not known. (P9)
 //!
 //! # What it does not guarantee
@@ -52,8 +52,8 @@
 //! - Nothing after the handshake is protected. There is no session key: an attacker who can change packets on the
 //!   network can change RPC messages and the data that RDMA moves. Protection takes IPsec, MACsec or a private network.
 //! - Nothing is secret: nonces, keys and signatures travel in the clear, so an observer learns which hosts talk.
-//! - With [`Policy::Optional`](crate::hosts::Policy::Optional) at both ends, an attacker who can change messages can remove host authentication from
-//!   them.
+//! - With [`Policy::Optional`](crate::hosts::Policy::Optional) at both ends, an attacker who can change messages can remove
+//!   host authentication from them.
 //!
 //! # Limits
 //! A message has at most [`MESSAGE_MAX`] octets, and each kind has one exact length. Both ends keep a running hash, not

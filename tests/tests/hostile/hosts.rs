@@ -397,7 +397,8 @@ fn hosts_that_never_prove_themselves_are_gone_in_time_and_trouble_no_honest_one(
         client_proving(LIMITS, auth(CLIENT, SERVER), binding, server.started)
     };
     let null = |client: &mut CoreThread<haulage::remote::RemoteClient>| {
-        client.started.call(Request::new(NULL), |_| Ok(())).map(drop)
+        let called = client.started.call(Request::new(NULL), |_| Ok(()));
+        called.map(drop).map_err(|failed| failed.error)
     };
     let mut first = honest();
     null(&mut first).unwrap();
