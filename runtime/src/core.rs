@@ -193,6 +193,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         if !common.limits.serve_under(auth.policy) {
             return Err(StartError::NoVersion);
         }
+        //~ V2-11.1.1-1: `Some(auth)` -> `Some(auth).filter(|auth| !auth.policy.requires())`
         common.hosts = Some(auth);
         Ok(())
     }

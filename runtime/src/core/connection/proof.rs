@@ -37,6 +37,7 @@ impl Proof {
         server: Option<PrivateData>,
     ) -> Result<(), CallError> {
         let begun =
+            //~ V2-11.1.1-1: `self.auth.as_ref()` -> `self.auth.as_ref().filter(|auth| !auth.policy.requires())`
             self.auth.as_ref().map_or(Ok(()), |auth| auth.begin(engine, self.client, server));
         begun.map_err(|error| {
             CallError::Disconnected(format!("host authentication cannot begin: {error}"))

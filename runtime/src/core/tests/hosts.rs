@@ -1,6 +1,6 @@
 //! Hosts that prove which they are, by names that they show.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use haulage_proto::v2::properties::ConnPropKind;
 
@@ -9,11 +9,15 @@ use crate::core::{StartError, TcpLimits};
 use crate::hosts::{Authenticator, HostAuth, HostRefusal, Hosts, Policy, Progress, Refused};
 use crate::service::Role;
 
+/// A lock, because hosts have to be fit for threads.
+#[expect(clippy::disallowed_types, reason = "a test has one thread")]
+type Lock<T> = std::sync::Mutex<T>;
+
 /// A host that shows its name, and believes those that it knows.
 #[derive(Debug)]
 struct Names {
     own: &'static str,
-    known: Mutex<Vec<&'static str>>,
+    known: Lock<Vec<&'static str>>,
 }
 
 impl Hosts for Names {
@@ -71,7 +75,7 @@ impl Authenticator for Named {
 }
 
 fn names(own: &'static str, known: &[&'static str]) -> Arc<Names> {
-    Arc::new(Names { own, known: Mutex::new(known.to_vec()) })
+    Arc::new(Names { own, known: Lock::new(known.to_vec()) })
 }
 
 fn auth(policy: Policy, names: &Arc<Names>) -> HostAuth {
