@@ -42,6 +42,9 @@ pub fn run(command: &HostKey, output: &Output) -> Result<(), Failure> {
     })
 }
 
+/// Whom a server over RDMA alone shuts out to which hosts have to prove which they are.
+pub const NO_VERSION_ONE: &str = "clients of version 1 of RPC-over-RDMA are shut out";
+
 /// The host authentication of a server, whose known hosts may be read again.
 #[derive(Debug)]
 pub struct ServerHosts {

@@ -123,7 +123,9 @@ impl Program {
             let also = String::from_utf8_lossy(&output.stderr);
             return Ok(Err(if said.is_empty() { also.into_owned() } else { said }));
         }
-        let executable = messages.iter().rev().find_map(|m| m["executable"].as_str());
+        // The program that a test runs may be linked after the test.
+        let tests = messages.iter().filter(|message| message["profile"]["test"] == true);
+        let executable = tests.rev().find_map(|message| message["executable"].as_str());
         let executable = executable.ok_or("cargo named no program")?.into();
         Ok(Ok(Built { executable, directory: copy.tree().join(&self.directory) }))
     }

@@ -13,7 +13,7 @@ use crate::cli::ServeKv;
 use crate::cli::bytes;
 use crate::cli::values::HostPolicy;
 use crate::failure::Failure;
-use crate::hosts::ServerHosts;
+use crate::hosts::{NO_VERSION_ONE, ServerHosts};
 use crate::metrics::{Counted, Metered, Metric, http};
 use crate::node::{Carrier, NodeConfig, over, server_limits};
 use crate::open_files;
@@ -47,12 +47,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let rpcbind = registration::prepare(&options.register, options.core.provider)?;
     let thread = serving::one_core("kv-core", &options.core, output)?;
     let addresses = options.listen.resolve(None)?;
-    let hosts = ServerHosts::of(
-        &options.hosts,
-        options.core.rpc_version,
-        "clients of version 1 of RPC-over-RDMA are shut out",
-        output,
-    )?;
+    let hosts = ServerHosts::of(&options.hosts, options.core.rpc_version, NO_VERSION_ONE, output)?;
     if options.hosts.host_auth != HostPolicy::Required {
         warn_if_open(&addresses, output);
     }

@@ -15,7 +15,7 @@ use crate::cli::address::at_port;
 use crate::cli::perf::ServePerf;
 use crate::cli::values::HostPolicy;
 use crate::failure::Failure;
-use crate::hosts::ServerHosts;
+use crate::hosts::{NO_VERSION_ONE, ServerHosts};
 use crate::limits;
 use crate::metrics::{Metered, http};
 use crate::node::{self, Carrier, NodeConfig, Notes, over};
@@ -32,12 +32,7 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     let threads = serving::cores("perf-core", &options.core, output)?;
     let (cpu, polling) = (threads.first().and_then(|first| first.cpu), options.core.polling);
     let addresses = options.listen.resolve(None)?;
-    let hosts = ServerHosts::of(
-        &options.hosts,
-        options.core.rpc_version,
-        "clients of version 1 of RPC-over-RDMA are shut out",
-        output,
-    )?;
+    let hosts = ServerHosts::of(&options.hosts, options.core.rpc_version, NO_VERSION_ONE, output)?;
     let is_open = options.hosts.host_auth != HostPolicy::Required;
     if is_open {
         warn_if_open(&addresses, output);
