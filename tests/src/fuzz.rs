@@ -19,6 +19,7 @@ mod beside;
 pub mod bound;
 mod chunk;
 pub mod corpus;
+mod hosts;
 mod http;
 mod iwarp;
 mod kv;
@@ -63,7 +64,7 @@ pub struct Codec {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
     Target { name: "v2_message", kind: Kind::Codec(v2::MESSAGE), vectors: &["v2"] },
     Target { name: "v2_connection", kind: Kind::Machine(v2::connection::run), vectors: &[] },
     Target { name: "v1_message", kind: Kind::Codec(v1::MESSAGE), vectors: &["v1"] },
@@ -81,6 +82,7 @@ pub const TARGETS: [Target; 21] = [
     Target { name: "mount", kind: Kind::Machine(mount::run), vectors: &[] },
     Target { name: "kv", kind: Kind::Machine(kv::run), vectors: &[] },
     Target { name: "state_files", kind: Kind::Machine(state::run), vectors: &[] },
+    Target { name: "host_auth", kind: Kind::Machine(hosts::run), vectors: &[] },
     Target { name: "http", kind: Kind::Machine(http::run), vectors: &[] },
     Target { name: "shm_hello", kind: Kind::Machine(shm::hello::run), vectors: &[] },
     Target { name: "shm_ring", kind: Kind::Machine(shm::ring::run), vectors: &[] },
