@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use haulage_proto::negotiate;
 use haulage_proto::v1;
-use haulage_proto::v1::connection::{CallLimits, Reverse};
+use haulage_proto::v1::connection::{CallLimits, Late, Reverse};
 use haulage_proto::v1::private_data::PrivateData;
 use haulage_proto::v2;
 use haulage_proto::v2::connection::{ChunkLimits, Role};
@@ -32,6 +32,20 @@ pub enum Versions {
     Both,
 }
 
+/// The text of version 1 that a server follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// RFC 8166, which all deployed clients follow.
+    Rfc8166,
+    /// RFC 5666, for clients of its time, as far as RFC 8166 took it out of version 1: Calls may be padded (`RDMA_MSGP`), and
+    /// a Reply that has no other room is exposed for the client to read, until it says `RDMA_DONE`. Such Replies are at most
+    /// [`HELD_MAX`] on a connection, and the connection ends if one is not released within [`Limits::progress_timeout`].
+    ///
+    /// Clients of ours do neither. The server's own Calls are as ever. Its Calls of version 1 take the longer way through a
+    /// core; version 2 stays as it is.
+    Rfc5666,
+}
+
 /// The directions in which Calls go on a connection, by what this end serves and calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallsGo {
@@ -46,6 +60,8 @@ pub(crate) enum CallsGo {
 pub struct Limits {
     /// Versions of RPC-over-RDMA that the core speaks.
     pub versions: Versions,
+    /// The text of version 1 that a server follows.
+    pub profile: Profile,
     /// Connections, in both roles together.
     pub connections_max: u32,
     /// Accepted connections from one address (IPv6: from one network of 64 bits; `shm`: from one process).
@@ -93,6 +109,7 @@ pub struct Limits {
 /// Bounds for a server core or a client core on an ordinary machine.
 pub const LIMITS_DEFAULT: Limits = Limits {
     versions: Versions::Both,
+    profile: Profile::Rfc8166,
     connections_max: 256,
     connections_each_max: 128,
     idle_timeout: None,
@@ -124,6 +141,9 @@ pub const RECEIVES_IDLE: u32 = {
     receives += 1; // an asynchronous RDMA2_GRANT (E3)
     receives
 };
+
+/// Replies of one connection that its client may be reading ([`Profile::Rfc5666`]).
+pub const HELD_MAX: u32 = 8;
 
 /// Connections that may still be closing while others have taken their places.
 pub const LEAVING_MAX: u32 = 8;
@@ -221,6 +241,27 @@ impl Limits {
         !policy.requires() || self.versions != Versions::OnlyOne
     }
 
+    /// Returns the profile of RFC 5666 for a connection; `None` if it is not for that. Clients of ours read no Replies.
+    fn held(&self, role: Role) -> Option<v1::connection::Profile> {
+        // [R5666-3.8-2] [R5666-3.8-3] only where it is asked for.
+        //~ R5666-3.8-3: `self.profile == Profile::Rfc5666` -> `false`
+        let is_wanted = self.profile == Profile::Rfc5666;
+        (is_wanted && role == Role::Server).then_some(v1::connection::Profile {
+            held_max: HELD_MAX as usize,
+            done_timeout: self.progress_timeout,
+            // [R5666-3.8-1] [R5666-11-8]
+            late: Late::Close,
+        })
+    }
+
+    /// The most Replies that clients may be reading, on all connections together.
+    pub(crate) fn held_max(&self) -> u32 {
+        match self.profile {
+            Profile::Rfc8166 => 0,
+            Profile::Rfc5666 => (self.connections_max + LEAVING_MAX).saturating_mul(HELD_MAX),
+        }
+    }
+
     /// Returns the configuration of a connection's engine.
     pub(crate) fn engine(
         &self,
@@ -242,7 +283,7 @@ impl Limits {
             credits_max: self.credits_max,
             calls: CALL_LIMITS,
             reverse: serves,
-            profile: None,
+            profile: self.held(role),
         };
         let two = v2::connection::Config {
             role,

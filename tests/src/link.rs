@@ -83,9 +83,17 @@ impl Link {
         private_data: &[u8],
         ird: u32,
     ) -> Result<(Self, Box<[u8]>), Failure> {
+        Self::connect_as(to, config, &ConnectionParams { private_data, ord: 0, ird })
+    }
+
+    /// Connects on these terms. Returns the private data of the server, too.
+    pub fn connect_as(
+        to: SocketAddr,
+        config: &Config,
+        params: &ConnectionParams<'_>,
+    ) -> Result<(Self, Box<[u8]>), Failure> {
         let mut link = Self::new(config)?;
-        let params = ConnectionParams { private_data, ord: 0, ird };
-        link.qp = link.provider.connect(clock::now(), to, &params).map_err(Failure::Setup)?;
+        link.qp = link.provider.connect(clock::now(), to, params).map_err(Failure::Setup)?;
         let deadline = clock::now().saturating_add(PATIENCE);
         loop {
             match link.turn(deadline, "the connection")? {

@@ -1,8 +1,9 @@
 //! Peers that break the rules of RPC-over-RDMA behind a good connection: clients of version 1 here, of
 //! version 2 in [`two`], clients of both whose Replies have too little room in [`room`], servers of version 2 in
 //! [`caller`], servers that answer no Call in [`strays`], those that answer no properties in [`anew`], and those of the
-//! key-value service in [`several`] and [`inline`]. Clients that have to prove which hosts they are are in [`hosts`], those over TCP in [`tcp`]. Peers in [`watched`], [`granted`], [`scattered`], [`continued`] and
-//! [`reverse`] break no rule, and watch whether the other end does.
+//! key-value service in [`several`] and [`inline`]. Clients that follow RFC 5666, or pretend to, are in [`profile`].
+//! Clients that have to prove which hosts they are are in [`hosts`], those over TCP in [`tcp`]. Peers in [`watched`],
+//! [`granted`], [`scattered`], [`continued`] and [`reverse`] break no rule, and watch whether the other end does.
 //!
 //! The cases of version 1 are those whose treatment by a deployed kernel server is known; this server is no more
 //! lenient. It goes on to serve the peer, if its connection stays, and all other peers in any case.
@@ -20,6 +21,8 @@ mod granted;
 mod hosts;
 #[path = "hostile/inline.rs"]
 mod inline;
+#[path = "hostile/profile.rs"]
+mod profile;
 #[path = "hostile/reverse.rs"]
 mod reverse;
 #[path = "hostile/room.rs"]

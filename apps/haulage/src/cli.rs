@@ -570,7 +570,7 @@ mod tests {
     #[test]
     fn the_common_options_are_common() {
         let common = "--provider iwarp --cores 0 --polling event --crc off --rpc-version 1 --log-format json --json -v";
-        let peers = "--progress-timeout 2.5 --idle-timeout 0";
+        let peers = "--progress-timeout 2.5 --idle-timeout 0 --profile rfc5666";
         let clients = "--connect [::1]:7 --timeout 0.5";
         let mounts = format!("{clients} --mount-connect :8 --export /exp");
         for line in [

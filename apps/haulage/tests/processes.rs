@@ -398,6 +398,30 @@ fn both_versions_move_values_over_both_providers() {
 }
 
 #[test]
+fn a_server_with_the_profile_of_rfc_5666_serves_clients_of_today() {
+    for provider in ["iwarp", "shm"] {
+        let server = Server::start(&["--provider", provider, "--profile", "rfc5666"]);
+        for version in ["1", "2"] {
+            let common = ["--provider", provider, "--rpc-version", version, "--timeout", "60"];
+            let of = |words: &[&str]| run(&mut server.client(&[words, &common[..]].concat()));
+            for length in [5, 70_000] {
+                let value = pattern(length);
+                let file = std::env::temp_dir()
+                    .join(format!("haulage-{}-{provider}-profile", std::process::id()));
+                fs::write(&file, &value).unwrap();
+                let put = of(&["put", "key", file.to_str().unwrap()]);
+                fs::remove_file(&file).unwrap();
+                assert!(put.status.success(), "{provider} {version}: {}", text(&put.stderr));
+                let got = of(&["get", "key"]);
+                assert!(got.stdout == value, "{provider} {version}: {}", text(&got.stderr));
+            }
+            let keys = of(&["keys"]);
+            assert_eq!(text(&keys.stdout), "key\n", "{provider} {version}: {}", text(&keys.stderr));
+        }
+    }
+}
+
+#[test]
 fn ends_without_a_version_in_common_do_not_connect() {
     for (served, spoken) in [("1", "2"), ("2", "1")] {
         let server = Server::start(&["--rpc-version", served]);

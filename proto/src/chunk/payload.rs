@@ -1,6 +1,7 @@
 //! A reader of Payload streams from which data items may have been reduced.
 
 use super::{Reduced, Version};
+use crate::v1::padding::Padding;
 use crate::xdr::{Reader, Truncated};
 
 /// A cursor over an inline Payload stream that accounts for the data items missing from it.
@@ -14,6 +15,8 @@ pub struct PayloadReader<'a> {
     missing: Missing<'a>,
     /// The number of octets before this point that are in the unreduced stream only.
     removed: u64,
+    /// The length of the longest opaque that has no padding in front of it.
+    unpadded_max: usize,
     version: Version,
 }
 
@@ -23,6 +26,8 @@ enum Missing<'a> {
     Nothing,
     Call((u32, u64), &'a [Reduced]),
     Reply(Returned, &'a [Returned]),
+    /// Nothing, but long opaques have padding in front of them. The stream begins at this offset of its message.
+    Padding(Padding, u32),
 }
 
 /// A Write chunk returned in a Reply.
@@ -85,6 +90,15 @@ impl<'a> PayloadReader<'a> {
         self
     }
 
+    /// Has the reader pass over the padding of an `RDMA_MSGP` without Read chunks, whose Payload stream begins at offset
+    /// `base` of the message. The padding must be [usable](Padding::is_usable).
+    #[must_use]
+    pub const fn padded(mut self, padding: Padding, base: u32) -> Self {
+        self.missing = Missing::Padding(padding, base);
+        self.unpadded_max = Padding::UNALIGNED_MAX;
+        self
+    }
+
     /// Returns the version whose rules the reader applies.
     pub const fn version(&self) -> Version {
         self.version
@@ -102,7 +116,11 @@ impl<'a> PayloadReader<'a> {
 
     /// Takes an opaque of at most `max` octets that is never reduced.
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Truncated> {
-        self.reader.opaque(max)
+        let from = self.reader;
+        match self.reader.opaque(max.min(self.unpadded_max)) {
+            Ok(octets) => Ok(octets),
+            Err(fault) => self.padded_opaque(from, max, fault),
+        }
     }
 
     /// Takes `length` octets without a length word, and their padding: an opaque of a fixed length, or an item of another
@@ -123,7 +141,13 @@ impl<'a> PayloadReader<'a> {
         let word = ahead.reader.u32()?;
         let Some(length) = ahead.eligible()? else {
             let mut reader = self.reader;
-            let bytes = reader.opaque(max)?;
+            let bytes = match reader.opaque(max.min(self.unpadded_max)) {
+                Ok(bytes) => bytes,
+                Err(fault) => {
+                    let octets = self.padded_opaque(self.reader, max, fault);
+                    return octets.map(Item::Unreduced);
+                }
+            };
             // E21: on version 2 an item is not unreduced where the offered chunk could take it.
             if self.version == Version::Two && self.next_takes(bytes.len()) {
                 return Err(Truncated { at });
@@ -162,7 +186,7 @@ impl<'a> PayloadReader<'a> {
                 length
             }
             Missing::Reply(Returned { written, .. }, _) => u64::from(written),
-            Missing::Nothing => return Ok(None),
+            Missing::Nothing | Missing::Padding(..) => return Ok(None),
         };
         let is_reply = matches!(self.missing, Missing::Reply(..));
         self.advance();
@@ -187,7 +211,7 @@ impl<'a> PayloadReader<'a> {
     /// Returns whether the whole stream and all reduced items were taken.
     pub fn is_empty(&self) -> bool {
         let taken = match self.missing {
-            Missing::Nothing => true,
+            Missing::Nothing | Missing::Padding(..) => true,
             Missing::Call(..) => false,
             Missing::Reply(next, rest) => {
                 next.written == 0 && rest.iter().all(|chunk| chunk.written == 0)
@@ -219,20 +243,37 @@ impl<'a> PayloadReader<'a> {
     pub fn returned(&self) -> impl Iterator<Item = Returned> + use<'a> {
         let (next, rest) = match self.missing {
             Missing::Reply(next, rest) => (Some(next), rest),
-            Missing::Nothing | Missing::Call(..) => (None, &[][..]),
+            Missing::Nothing | Missing::Call(..) | Missing::Padding(..) => (None, &[][..]),
         };
         next.into_iter().chain(rest.iter().copied())
     }
 
     #[inline]
     fn new(payload: &'a [u8], at: usize, missing: Missing<'a>) -> Self {
-        Self { reader: starting(payload, at), missing, removed: 0, version: Version::Two }
+        let (reader, version) = (starting(payload, at), Version::Two);
+        Self { reader, missing, removed: 0, unpadded_max: usize::MAX, version }
+    }
+
+    /// Takes an opaque of at most `max` octets that begins at `from`, and is no plain one, as `fault` says.
+    #[cold]
+    fn padded_opaque(
+        &mut self,
+        from: Reader<'a>,
+        max: usize,
+        fault: Truncated,
+    ) -> Result<&'a [u8], Truncated> {
+        let Missing::Padding(padding, base) = self.missing else { return Err(fault) };
+        let mut reader = from;
+        let base = usize::try_from(base).unwrap_or(usize::MAX);
+        let octets = padding.opaque(&mut reader, base, max)?;
+        self.reader = reader;
+        Ok(octets)
     }
 
     /// Moves on to the chunk after the next one.
     fn advance(&mut self) {
         self.missing = match self.missing {
-            Missing::Nothing => Missing::Nothing,
+            Missing::Nothing | Missing::Padding(..) => self.missing,
             Missing::Call(_, rest) => Missing::first_of_call(rest),
             Missing::Reply(_, rest) => Missing::first_of_reply(rest),
         };

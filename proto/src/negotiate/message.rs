@@ -4,7 +4,7 @@ use super::alphabet::Received;
 use crate::chunk::{Few, ReadChunk, ReadList, Version, WriteChunk, WriteList};
 use crate::exchange::ReplyLists;
 use crate::v1;
-use crate::v1::header::Form;
+use crate::v1::header::{Form, Padding};
 use crate::v1::private_data::Agreement;
 use crate::v2;
 use crate::v2::continuation::Kind;
@@ -29,6 +29,8 @@ pub struct Call<'a> {
     pub reply: Option<WriteChunk<'a>>,
     /// The inline Payload stream.
     pub payload: &'a [u8],
+    /// The padding in the Payload stream, if there may be any.
+    pub padding: Option<Padding>,
 }
 
 impl<'a> Call<'a> {
@@ -37,16 +39,19 @@ impl<'a> Call<'a> {
     pub fn of(received: &Received<'a>, agreed: &Agreement) -> Option<Self> {
         use v1::header::Message as One;
         use v2::header::Message as Two;
+        let of_one = |rpc: &v1::header::Rpc<'a>, padding| Self {
+            xid: rpc.prefix.xid,
+            invalidate: v1::invalidation::choose(rpc, agreed),
+            body: rpc.reads,
+            reads: rpc.reads,
+            writes: rpc.writes,
+            reply: rpc.reply,
+            payload: rpc.payload,
+            padding,
+        };
         Some(match received {
-            Received::One(Ok(One::Msg(rpc) | One::NoMsg(rpc))) => Self {
-                xid: rpc.prefix.xid,
-                invalidate: v1::invalidation::choose(rpc, agreed),
-                body: rpc.reads,
-                reads: rpc.reads,
-                writes: rpc.writes,
-                reply: rpc.reply,
-                payload: rpc.payload,
-            },
+            Received::One(Ok(One::Msg(rpc) | One::NoMsg(rpc))) => of_one(rpc, None),
+            Received::One(Ok(One::MsgP(padding, rpc))) => of_one(rpc, Some(*padding)),
             Received::Two(Ok(Two::CallInline(call))) => Self {
                 xid: call.prefix.xid,
                 invalidate: solicited(call.inv_handle),
@@ -55,6 +60,7 @@ impl<'a> Call<'a> {
                 writes: call.writes,
                 reply: call.reply,
                 payload: call.payload,
+                padding: None,
             },
             Received::Two(Ok(Two::CallExternal(call))) => Self {
                 xid: call.prefix.xid,
@@ -64,6 +70,7 @@ impl<'a> Call<'a> {
                 writes: call.writes,
                 reply: call.reply,
                 payload: &[],
+                padding: None,
             },
             _ => return None,
         })
@@ -563,17 +570,44 @@ impl ReplyChunks<'_> {
         match (version, &self.reply) {
             (Version::One, reply) => {
                 let form = if reply.is_some() { Form::NoMsg } else { Form::Msg };
-                let pairs = self.writes.iter().map(|chunk| (chunk.offered, chunk.length));
-                let writes = Few::collect(pairs).ok_or(Truncated { at: w.position() })?;
-                let reply = reply.map(|chunk| (chunk.offered, chunk.length));
-                let lists = v1::header::ReplyLists { reads: &[], writes: &writes, reply };
-                v1::header::encode_reply(w, xid, credit, form, &lists)
+                self.encode_one(w, HeaderPatch { xid, credit }, form, &[])
             }
             (Version::Two, None) => v2::header::encode_reply_inline(w, xid, credit, self.writes),
             (Version::Two, Some(reply)) => {
                 v2::header::encode_reply_external(w, xid, credit, self.writes, reply)
             }
         }
+    }
+
+    /// Returns the length of the header that [`Self::encode_read`] appends, in octets.
+    pub fn read_wire_len(&self) -> usize {
+        let extra = ReadList::wire_len(1).saturating_sub(ReadList::wire_len(0));
+        self.wire_len(Version::One).saturating_add(extra)
+    }
+
+    /// Appends the transport header of a Reply whose whole Payload stream the peer reads from `stream`, which only
+    /// version 1 has, and only between ends that honour `RDMA_DONE`.
+    pub fn encode_read(
+        &self,
+        w: &mut Writer<'_>,
+        patch: HeaderPatch,
+        stream: Segment,
+    ) -> Result<(), Truncated> {
+        self.encode_one(w, patch, Form::NoMsg, &[(0, &[stream])])
+    }
+
+    fn encode_one(
+        &self,
+        w: &mut Writer<'_>,
+        HeaderPatch { xid, credit }: HeaderPatch,
+        form: Form,
+        reads: &[(u32, &[Segment])],
+    ) -> Result<(), Truncated> {
+        let pairs = self.writes.iter().map(|chunk| (chunk.offered, chunk.length));
+        let writes = Few::collect(pairs).ok_or(Truncated { at: w.position() })?;
+        let reply = self.reply.map(|chunk| (chunk.offered, chunk.length));
+        let lists = v1::header::ReplyLists { reads, writes: &writes, reply };
+        v1::header::encode_reply(w, xid, credit, form, &lists)
     }
 }
 

@@ -194,13 +194,24 @@ impl Connection {
     /// Takes a credit to post a Reply with a Read list now, which requires the profile. Returns its credit word; the
     /// memory in the Read list must stay exposed until [`Event::Released`].
     pub fn try_send_held(&mut self, now: Instant, xid: u32) -> Option<u32> {
-        let open = self.phase == Phase::Open && self.credits.may_answer(Release::ByDone);
-        //~ R5666-3.4-4: `open` -> `!open`
-        let held = self.held.as_mut().filter(|held| open && held.has_room())?;
+        let may_send = self.may_send_held();
+        let held = self.held.as_mut().filter(|_| may_send)?;
         // [R5666-3.4-4] [R5666-3.8-3] [R5666-5.2-2]
         held.hold(now, xid);
         self.replied = true;
         Some(self.credits.on_answered(Release::ByDone))
+    }
+
+    /// Returns whether [`Self::try_send_held`] would let a Reply with a Read list be posted now.
+    pub fn may_send_held(&self) -> bool {
+        let open = self.phase == Phase::Open && self.credits.may_answer(Release::ByDone);
+        //~ R5666-3.4-4: `open` -> `!open`
+        open && self.held.as_ref().is_some_and(Held::has_room)
+    }
+
+    /// Returns whether Replies of this end may have a Read list, which requires the profile.
+    pub const fn holds_replies(&self) -> bool {
+        self.held.is_some()
     }
 
     /// Reserves `count` more Receives for the peer.
@@ -326,9 +337,8 @@ impl Connection {
         }
         let Prefix { xid, credit, .. } = rpc.prefix;
         self.answer = Some(Answer::Granting(credit));
-        // [R5666-3.8-2] Replies that need an RDMA_DONE are only for ends that agreed on the profile.
-        //~ R5666-3.8-3: `self.config.profile.is_some()` -> `false`
-        let known = self.config.profile.is_some();
+        // [R5666-3.8-2] Replies that need an RDMA_DONE are only for clients that agreed on the profile.
+        let known = self.config.profile.is_some() && self.config.role == Role::Client;
         if !known && (!rpc.reads.is_empty() || matches!(message, Message::MsgP(..))) {
             let refused = Event::Refused { xid, error: ErrorBody::Chunk };
             return self.outputs.push(Output::Event(refused));

@@ -140,8 +140,8 @@ impl Credits {
         // [R5666-3.8-4] a held Reply needs one more Receive for its `RDMA_DONE`, beside those promised to the peer
         // already.
         match release {
-            //~ R5666-11-7: `>= 1` -> `>= 0`
             Release::AtOnce => grantable >= 1,
+            //~ R5666-11-7: `self.least()` -> `0`
             Release::ByDone => grantable >= self.least(),
         }
     }

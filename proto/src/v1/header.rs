@@ -18,6 +18,8 @@ pub use encode::{
 pub use single_chunk::{SINGLE_CHUNK_LEN, single_chunk};
 pub use unchunked::{UNCHUNKED_LEN, unchunked};
 
+pub use super::padding::Padding;
+
 use super::VERSION;
 use super::error::ErrorBody;
 use crate::chunk::{ListFault, ReadList, WriteChunk, WriteList};
@@ -89,15 +91,6 @@ pub struct Rpc<'a> {
     pub reply: Option<WriteChunk<'a>>,
     /// The octets after the header.
     pub payload: &'a [u8],
-}
-
-/// The alignment of opaques in an `RDMA_MSGP`: see [`super::padding`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Padding {
-    /// `rdma_align`: the first octet of an aligned opaque is at a multiple of this offset.
-    pub align: u32,
-    /// `rdma_thresh`: the length from which opaques are aligned.
-    pub thresh: u32,
 }
 
 /// The direction of an RPC message.

@@ -6,16 +6,27 @@
 //! first octet. RFC 5666 says both "at or above" and "exceeds" of the threshold; an end that sends no opaque of exactly
 //! that length satisfies both readings.
 
-use super::header::Padding;
 use crate::xdr::{Reader, Truncated, Writer};
 
+/// The alignment of opaques in an `RDMA_MSGP`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Padding {
+    /// `rdma_align`: the first octet of an aligned opaque is at a multiple of this offset.
+    pub align: u32,
+    /// `rdma_thresh`: the length from which opaques are aligned.
+    pub thresh: u32,
+}
+
 impl Padding {
+    /// The longest opaque that no usable padding aligns: the longest credential or verifier (RFC 5531 section 8.2).
+    pub const UNALIGNED_MAX: usize = 400;
+
     /// Returns whether the padding is unambiguous: the alignment is a multiple of the XDR unit, and
     /// no credential of an RPC header is long enough to be padded.
     pub const fn is_usable(&self) -> bool {
         self.align != 0
             && self.align.is_multiple_of(4)
-            && self.thresh as usize > CREDENTIAL_LENGTH_MAX
+            && self.thresh as usize > Self::UNALIGNED_MAX
     }
 
     /// Returns the number of octets of padding before an opaque of `length` octets that would start
@@ -30,6 +41,29 @@ impl Padding {
             }
             _ => 0,
         }
+    }
+
+    /// Takes a variable-length opaque of at most `max` octets, with the padding before and after it. `r` began at offset
+    /// `base` of the message.
+    pub fn opaque<'a>(
+        &self,
+        r: &mut Reader<'a>,
+        base: usize,
+        max: usize,
+    ) -> Result<&'a [u8], Truncated> {
+        let at = r.position();
+        let length = usize::try_from(r.u32()?).map_err(|_| Truncated { at })?;
+        if length > max {
+            return Err(Truncated { at });
+        }
+        // [R5666-3.9-1] [R5666-3.9-2] [R5666-6.2-6] the header's alignment and threshold give the padding to skip.
+        //~ R5666-3.9-2: `saturating_add` -> `max`
+        let start = base.saturating_add(r.position());
+        //~ R5666-3.9-1: `self.before` -> `Self { align: 4, ..*self }.before`
+        r.take(self.before(start, length))?;
+        let octets = r.take(length)?;
+        r.skip_pad(length)?;
+        Ok(octets)
     }
 }
 
@@ -60,19 +94,7 @@ impl<'a> PaddedReader<'a> {
     /// Takes a variable-length opaque of at most `max` octets, with the padding before and after
     /// it.
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Truncated> {
-        let at = self.r.position();
-        let length = usize::try_from(self.r.u32()?).map_err(|_| Truncated { at })?;
-        if length > max {
-            return Err(Truncated { at });
-        }
-        // [R5666-3.9-1] [R5666-3.9-2] [R5666-6.2-6] the header's alignment and threshold give the padding to skip.
-        //~ R5666-3.9-2: `saturating_add` -> `max`
-        let start = self.base.saturating_add(self.r.position());
-        //~ R5666-3.9-1: `self.padding` -> `Padding { align: 4, ..self.padding }`
-        self.r.take(self.padding.before(start, length))?;
-        let octets = self.r.take(length)?;
-        self.r.skip_pad(length)?;
-        Ok(octets)
+        self.padding.opaque(&mut self.r, self.base, max)
     }
 
     /// Returns whether all octets were taken.
@@ -94,9 +116,6 @@ pub fn put_padded(w: &mut Writer<'_>, padding: Padding, octets: &[u8]) -> Result
     w.put(octets)?;
     w.pad(octets.len())
 }
-
-/// The longest credential or verifier (RFC 5531 section 8.2).
-const CREDENTIAL_LENGTH_MAX: usize = 400;
 
 const ZEROS: [u8; 64] = [0; 64];
 

@@ -1,7 +1,7 @@
 //! The state that the Responder and the Requester share: connections, Receives, send buffers, posted work, memory, and
 //! the time.
 
-use haulage_mr_pool::{Density, Local, Pool, PostedSource, Strategy};
+use haulage_mr_pool::{Density, Invalidated, Local, Pool, PostedSource, Strategy};
 use haulage_proto::negotiate::{
     CloseReason, Connection as Engine, Control, CreditGrant, Output, Remembered,
 };
@@ -12,7 +12,7 @@ use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::continuation::{Kind, Part};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::host_auth::Policy;
-use haulage_proto::verbs::{QpNum, WrId};
+use haulage_proto::verbs::{Flags, QpNum, WrId};
 use haulage_proto::xdr::Writer;
 
 use super::buffers::SendBuffers;
@@ -32,7 +32,7 @@ use crate::hosts::HostAuth;
 use crate::key::{ConnectionKey, Transport};
 use crate::limits::{CallsGo, LEASES_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
 use crate::origin::Origin;
-use crate::provider::{Caps, Clock, Counters, Done, Promises, Waker};
+use crate::provider::{Caps, Clock, Counters, Done, Operation, Promises, Waker, WorkRequest};
 use crate::service::{CallError, Reply};
 use crate::sys::complete;
 
@@ -118,6 +118,7 @@ impl Common {
         work += limits.send_buffers_max; // Writes ahead of messages that were copied
         work += limits.receives_max; // Payload streams and arguments being read
         work += limits.calls_out_max * LEASES_MAX; // invalidations
+        work += limits.held_max(); // invalidations of Replies that were read
         work += limits.connections_max; // control messages sent when every send buffer is in use
         let connections_max = limits.connections_max + LEAVING_MAX;
         let (queue_pairs, events) = (caps.queue_pairs_max, caps.turn_events);
@@ -392,6 +393,28 @@ impl Common {
         if work.held.is_send() {
             self.memory.end_sending(&mut connection.share);
         }
+    }
+
+    /// Takes a Reply back that the peer has read: invalidates its handle.
+    #[cold]
+    pub(crate) fn release_held(&mut self, key: ConnectionKey, xid: u32) {
+        let Some(connection) = self.connections.get_touched(key) else { return };
+        let Some(handle) = connection.held.release(xid) else { return };
+        let id = self.posted.enter(key, Held::Release);
+        let flags = Flags { signaled: true, ..Flags::default() };
+        connection.outbox.push(WorkRequest {
+            id,
+            flags,
+            operation: Operation::LocalInv { handle },
+        });
+    }
+
+    /// Takes back the memory of a Reply that the peer has read, and to which it has lost access.
+    #[cold]
+    pub(crate) fn end_held(&mut self, key: ConnectionKey, proof: Invalidated<'_>) {
+        let connection = self.connections.get_mut(key);
+        let charge = connection.and_then(|connection| connection.held.fence(proof));
+        self.discharge(key, charge.unwrap_or_default());
     }
 
     /// Takes the buffer of a message home that has left.

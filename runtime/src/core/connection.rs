@@ -4,6 +4,7 @@
 mod attempt;
 mod continued;
 mod credits;
+mod held;
 mod life;
 mod outbox;
 mod proof;
@@ -23,6 +24,7 @@ use haulage_proto::verbs::QpNum;
 pub(crate) use self::attempt::Attempt;
 use self::continued::Continued;
 use self::credits::Credits;
+use self::held::HeldReplies;
 pub(crate) use self::life::{Change, End, Life};
 use self::outbox::Outbox;
 pub(crate) use self::proof::Proof;
@@ -51,6 +53,8 @@ pub(crate) struct Connection {
     /// The continued message of the peer that is under way.
     pub(crate) continued: Continued,
     credits: Credits,
+    /// The Replies that the peer reads.
+    pub(crate) held: HeldReplies,
     pub(crate) outbox: Outbox,
     /// The memory that its Calls hold and wait for.
     pub(crate) share: Share,
@@ -85,6 +89,7 @@ impl Connection {
             engine,
             continued: Continued::default(),
             credits: Credits::new(part),
+            held: HeldReplies::default(),
             outbox: Outbox::default(),
             share,
         }
@@ -295,7 +300,7 @@ impl Connection {
 
     /// Returns the octets of memory that the connection takes: its entry, and its queues.
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.outbox.bytes() + self.share.bytes()
+        size_of::<Self>() + self.outbox.bytes() + self.share.bytes() + self.held.bytes()
     }
 
     /// Returns whether Calls of ours may be queued on the connection, now or for when it is ready.

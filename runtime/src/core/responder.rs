@@ -17,6 +17,7 @@ use haulage_mr_pool::{Local, Pool};
 use haulage_proto::exchange::Format;
 use haulage_proto::negotiate::{self, Version};
 use haulage_proto::rpc::ReplyHeader;
+use haulage_proto::v1::padding::Padding;
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
@@ -40,8 +41,10 @@ use crate::service::{ReducedArgument, Refusal, Reply};
 pub(crate) mod answer;
 mod chunks;
 mod fetch;
+mod read;
 mod send;
 
+pub(crate) use answer::Delivery;
 pub(crate) use send::send;
 
 /// The Calls of peers that have not been answered, and the program that they call.
@@ -83,6 +86,8 @@ pub(crate) struct ServedCall {
     pub(super) reply: Option<Segments>,
     /// The message that the Call arrived in, until the Call is answered.
     pub(super) message: Option<Message>,
+    /// The padding in the Payload stream of the message, if there may be any (version 1, RFC 5666).
+    pub(super) padding: Option<Box<Padding>>,
     /// The Payload stream, if it was fetched from a Call chunk or came in a record over TCP.
     pub(super) body: Option<Body>,
     /// The lease in which the Reply is made, if that may go into the Reply chunk.
@@ -274,6 +279,7 @@ impl Responder {
             };
         }
         let payload = message.stream.as_ref().map_or(call.payload, Local::bytes);
+        served.padding = call.padding.map(Box::new);
         let judged = served.judge(common, payload, reads.as_slice());
         served.message = Some(message);
         //~ V2-7.3.1-3: `` -> `let judged = match judged {
@@ -499,6 +505,7 @@ impl ServedCall {
             writes: write.map(|one| Segments::one(one.segment)).into(),
             reply: None,
             message: None,
+            padding: None,
             body: None,
             reply_body: None,
             room: Room::default(),
@@ -535,20 +542,20 @@ impl ServedCall {
         let end = std::mem::take(&mut reply.at);
         reply.results(|w| header.encode(w));
         reply.at = reply.at.max(end);
-        let format = answer::format(&reply, terms, messages_max, &self.offers());
-        let Some(format) = format else {
+        let delivery = answer::delivery(&reply, terms, messages_max, &self.offers());
+        let Some(delivery) = delivery else {
             let error = reply.shortage();
             return Err((reply, error));
         };
-        self.stage = Stage::Replying(Answer::new(reply, format));
+        self.stage = Stage::Replying(Answer::new(reply, delivery));
         Ok(())
     }
 
-    /// Returns the format of a Reply that waits for credit.
-    pub(crate) const fn format(&self) -> Format {
+    /// Returns how a Reply that waits for credit is delivered.
+    pub(crate) const fn delivery(&self) -> Delivery {
         match &self.stage {
-            Stage::Replying(answer) => answer.format,
-            _ => Format::Simple,
+            Stage::Replying(answer) => answer.delivery,
+            _ => Delivery::Sent(Format::Simple),
         }
     }
 
@@ -560,6 +567,12 @@ impl ServedCall {
     /// Returns the octets of memory that its Reply may take if that is made in memory of its own.
     pub(crate) const fn body_room(&self) -> usize {
         self.room.body
+    }
+
+    /// Returns the padding in the Payload stream of the message, and the offset at which that begins.
+    pub(crate) fn padded(&self) -> Option<(Padding, u32)> {
+        let base = self.message.as_ref()?.payload_at;
+        self.padding.as_deref().map(|padding| (*padding, base))
     }
 
     /// Gives up the message of the Call. Returns the Receive that the Call held, or counted as holding.

@@ -69,19 +69,32 @@ pub(crate) fn serve<S: Service>(
     call: Whole<'_, '_>,
     reply: &mut Reply,
 ) -> Acted {
-    let Whole { programs, connection, version, xid, name, header, .. } = call;
-    let Whole { credential, payload, placed, others, .. } = call;
-    let Header { procedure, arguments_at, .. } = header;
-    let (program, program_version) = programs.of(header).name();
+    let Whole { payload, header: Header { arguments_at, .. }, placed, others, .. } = &call;
     let chunk = placed.as_ref().map(|argument| (argument.position, argument.length));
     let all;
-    let reader = match &placed {
+    let reader = match placed {
         Some(first) if !others.is_empty() => {
             all = reduced(first, others);
-            PayloadReader::call_of_many(payload, arguments_at, &all)
+            PayloadReader::call_of_many(payload, *arguments_at, &all)
         }
-        _ => PayloadReader::call(payload, arguments_at, chunk),
+        _ => PayloadReader::call(payload, *arguments_at, chunk),
     };
+    serve_read_by(reader, cx, service, call, reply)
+}
+
+/// Runs the service for a Call like [`serve`]. `reader` is at its arguments.
+#[inline(always)]
+fn serve_read_by<'a, 'm: 'a, S: Service>(
+    reader: PayloadReader<'a>,
+    cx: &mut Cx<'_>,
+    service: &mut S,
+    call: Whole<'a, 'm>,
+    reply: &mut Reply,
+) -> Acted {
+    let Whole { programs, connection, version, xid, name, header, .. } = call;
+    let Whole { credential, placed, others, .. } = call;
+    let Header { procedure, .. } = header;
+    let (program, program_version) = programs.of(header).name();
     let reader = reader.of_version(version);
     let placed = placed.map(|argument| &mut argument.placed);
     let call = Call {
@@ -295,6 +308,7 @@ fn serve_ready<S: Service>(
 ) -> Acted {
     let Some(call) = inner.responder.calls.get_mut(name) else { return Acted::Later(None) };
     let (connection, xid, header) = (call.connection, call.xid, call.header);
+    let padded = call.padded();
     // The service reads the message while it may change anything else in the core.
     let (message, body) = (call.message.take(), call.body.take());
     let buffers = inner.common.receives.lend();
@@ -320,7 +334,15 @@ fn serve_ready<S: Service>(
         placed,
         others,
     };
-    let acted = serve(&mut Cx::new(now, inner), service, whole, reply);
+    let cx = &mut Cx::new(now, inner);
+    let acted = match padded {
+        None => serve(cx, service, whole, reply),
+        Some((padding, base)) => {
+            // It has no Read chunks.
+            let reader = PayloadReader::call(payload, header.arguments_at, None);
+            serve_read_by(reader.padded(padding, base), cx, service, whole, reply)
+        }
+    };
     inner.responder.running = None;
     inner.common.receives.restore(buffers);
     // A service that answers later has read the record.

@@ -127,6 +127,11 @@ impl Inner {
                     requester.calls.on_fenced(slot, proof);
                 }
             }
+            Held::Release => {
+                if let Some(proof) = complete::invalidated(done) {
+                    common.end_held(key, proof);
+                }
+            }
         }
     }
 
@@ -159,8 +164,13 @@ impl Inner {
                     }
                 }
                 Held::Read { sinks, .. } => drop(complete::sinks_quiesced(sinks, proof)),
-                Held::LocalInv { .. } => {}
+                Held::LocalInv { .. } | Held::Release => {}
             }
+        }
+        while let Some(connection) = common.connections.get_mut(key)
+            && let Some(charge) = connection.held.quiesce(proof)
+        {
+            common.discharge(key, charge);
         }
     }
 
@@ -372,8 +382,13 @@ impl Inner {
                 Output::Event(EngineEvent::Two(v2::connection::Event::NotSupported { xid })) => {
                     self.requester.on_not_supported(&mut self.common, key, xid);
                 }
+                Output::Event(EngineEvent::One(v1::connection::Event::Released {
+                    xid, ..
+                })) => {
+                    self.common.release_held(key, xid);
+                }
                 Output::Event(EngineEvent::One(_) | EngineEvent::Two(_)) => {
-                    panic!("neither extended nor held messages are taken");
+                    panic!("no extended messages are taken");
                 }
                 Output::Close(reason) => self.common.close_as_engine_says(key, reason),
             }

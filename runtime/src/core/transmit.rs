@@ -10,7 +10,7 @@ use super::common::Common;
 use super::inner::Inner;
 use super::records;
 use super::requester::Direct;
-use super::responder::{self, Responder, ServedCall};
+use super::responder::{self, Delivery, Responder, ServedCall};
 use crate::key::{ConnectionKey, Transport};
 use crate::provider::{Port, Provider};
 
@@ -85,7 +85,7 @@ fn flush_connection(
 #[inline(never)]
 fn send_waiting(inner: &mut Inner, now: Instant, key: ConnectionKey, port: &mut impl Port) {
     let Inner { responder, requester, common, .. } = inner;
-    send_replies(responder, common, key, port);
+    send_replies(responder, common, now, key, port);
     requester.send_calls(common, key, port);
     inner.drive(now, key, Input::Idle);
     watch_replies(&mut inner.common, now, key);
@@ -95,13 +95,19 @@ fn send_waiting(inner: &mut Inner, now: Instant, key: ConnectionKey, port: &mut 
 fn send_replies(
     served: &mut Responder,
     common: &mut Common,
+    now: Instant,
     key: ConnectionKey,
     port: &mut impl Port,
 ) {
     while let Some(connection) = common.connections.get(key)
         && let Some(name) = connection.outbox.first_reply()
     {
-        let format = served.calls.get(name).map_or(Format::Simple, ServedCall::format);
+        let waits = served.calls.get(name);
+        let format = match waits.map_or(Delivery::Sent(Format::Simple), ServedCall::delivery) {
+            Delivery::Sent(format) => format,
+            Delivery::Read if served.send_read(common, now, (key, name), port) => continue,
+            Delivery::Read => return,
+        };
         let has_buffers = match format {
             Format::Continued { messages } => common.has_buffers(key, messages),
             Format::Simple | Format::Special => true,

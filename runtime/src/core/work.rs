@@ -126,9 +126,11 @@ impl Posted {
         self.table.len()
     }
 
-    /// Returns the connection of each request other than an invalidation, which is waited for as a part of its Call.
+    /// Returns the connection of each request other than an invalidation, which is waited for as a part of its Call, or of
+    /// its connection.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = ConnectionKey> {
-        let awaited = self.table.iter().filter(|work| !matches!(work.held, Held::LocalInv { .. }));
+        let is_invalidation = |held: &Held| matches!(held, Held::LocalInv { .. } | Held::Release);
+        let awaited = self.table.iter().filter(move |work| !is_invalidation(&work.held));
         awaited.map(|work| work.connection)
     }
 
@@ -183,6 +185,8 @@ pub(crate) enum Held {
         /// The Call's slot.
         slot: usize,
     },
+    /// An invalidation of a Reply that the peer has read.
+    Release,
 }
 
 impl Held {
@@ -191,7 +195,7 @@ impl Held {
         match self {
             Self::Message { charge, .. } => charge.octets(),
             Self::Read { sinks, .. } => sinks.len(),
-            Self::CallOnly { .. } | Self::Control(_) | Self::LocalInv { .. } => 0,
+            Self::CallOnly { .. } | Self::Control(_) | Self::LocalInv { .. } | Self::Release => 0,
         }
     }
 

@@ -6,10 +6,10 @@ use clap::Args;
 
 use super::rpcbind::RpcbindAddress;
 use super::values::{
-    CoreList, HostPolicy, Polling, Provider, RpcVersion, Switch, Timeout, Unlimited,
+    CoreList, HostPolicy, Polling, ProfileName, Provider, RpcVersion, Switch, Timeout, Unlimited,
 };
 
-/// The timeouts after which a server closes a connection: the options of every command that serves.
+/// How a server treats its clients: the options of every command that serves.
 #[derive(Clone, Debug, Args)]
 pub struct PeerOptions {
     /// Close a connection whose client takes no data, answers no read or completes no message for this
@@ -19,6 +19,16 @@ pub struct PeerOptions {
     /// Close a connection that has been idle for this long; 0: never
     #[arg(long, value_name = "SECONDS", default_value = "0")]
     pub idle_timeout: Unlimited,
+    /// Text that clients of version 1 may follow. rfc5666: also take padded calls (RDMA_MSGP), and expose replies that
+    /// have no other room to be read by the client, which says RDMA_DONE within --progress-timeout
+    #[arg(
+        long,
+        value_name = "rfc8166|rfc5666",
+        value_enum,
+        default_value = "rfc8166",
+        hide_possible_values = true
+    )]
+    pub profile: ProfileName,
 }
 
 /// Where a server registers: the option of the servers that clients look up.

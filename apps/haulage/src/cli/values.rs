@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use haulage::limits::{Limits, Versions};
+use haulage::limits::{Limits, Profile, Versions};
 use haulage::sys::cpu;
 
 use super::similar::similar;
@@ -90,6 +90,25 @@ impl RpcVersion {
             Self::Two => Versions::OnlyTwo,
         };
         Limits { versions, ..limits }
+    }
+}
+
+/// The text of version 1 that a server follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProfileName {
+    /// RFC 8166
+    Rfc8166,
+    /// RFC 5666, with padded Calls and Replies that clients read
+    Rfc5666,
+}
+
+impl ProfileName {
+    /// Returns the profile.
+    pub const fn profile(self) -> Profile {
+        match self {
+            Self::Rfc8166 => Profile::Rfc8166,
+            Self::Rfc5666 => Profile::Rfc5666,
+        }
     }
 }
 

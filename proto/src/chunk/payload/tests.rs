@@ -1,5 +1,7 @@
 use super::*;
 use crate::testing::Xdr;
+use crate::v1::padding::put_padded;
+use crate::xdr::Writer;
 
 const HEADER: usize = 40;
 
@@ -226,4 +228,35 @@ fn a_refused_item_is_not_taken() {
     let mut r = PayloadReader::reply_of_many(&results, 0, &chunks);
     assert_eq!(r.eligible_opaque(5), Err(Truncated { at: 0 }));
     assert_eq!((r.reduced(), r.position()), (Some(4), 0));
+}
+
+#[test]
+fn the_padding_in_front_of_long_opaques_is_passed_over() {
+    let padding = Padding { align: 1024, thresh: 401 };
+    let (short, long, item) = ([1; 400], [2; 401], [3; 500]);
+    let mut room = [0; 4096];
+    let mut w = Writer::new(&mut room);
+    w.put([0; 36]).unwrap();
+    w.u32(9).unwrap();
+    put_padded(&mut w, padding, &short).unwrap();
+    put_padded(&mut w, padding, &long).unwrap();
+    put_padded(&mut w, padding, &item).unwrap();
+    w.u64(7).unwrap();
+    let payload = &w.written()[36..];
+    let mut r = PayloadReader::call(payload, 4, None).of_version(Version::One).padded(padding, 36);
+    let fresh = r.clone();
+    assert_eq!(r.opaque(400), Ok(&short[..]));
+    assert!(r.clone().opaque(400).is_err(), "longer than it may be");
+    assert_eq!(r.opaque(401), Ok(&long[..]));
+    assert_eq!(r.eligible_opaque(499), Err(Truncated { at: r.position() }));
+    assert_eq!(r.eligible_opaque(500), Ok(Item::Unreduced(&item)));
+    assert_eq!((r.eligible(), r.u64(), r.is_empty()), (Ok(None), Ok(7), true));
+    // What is not padded is read as it is.
+    let mut plain = PayloadReader::call(payload, 4, None).of_version(Version::One);
+    assert_eq!(plain.opaque(400), Ok(&short[..]));
+    assert_ne!(plain.opaque(401), Ok(&long[..]));
+    // An alignment beyond the message is an opaque that is cut short.
+    let mut beyond = fresh.padded(Padding { align: 1 << 31, ..padding }, 36);
+    assert_eq!(beyond.opaque(400), Ok(&short[..]));
+    assert!(beyond.clone().opaque(401).is_err() && beyond.eligible_opaque(401).is_err());
 }

@@ -49,7 +49,6 @@ pub(super) fn direction(config: &Config, rpc: &Rpc<'_>) -> Option<Direction> {
     let replies_are_read = config.profile.is_some() || config.reverse == Reverse::None;
     match (rpc.reads.is_empty(), config.role) {
         (true, _) => rpc.reply.map(|_| Direction::Reply),
-        //~ R5666-5.2-2: `Some(Direction::Reply)` -> `None`
         (false, Role::Client) if replies_are_read => Some(Direction::Reply),
         (false, _) => Some(Direction::Call),
     }
@@ -70,8 +69,10 @@ pub(super) fn is_acceptable(config: &Config, message: &Message<'_>, call: &Rpc<'
     let is_here = !call.payload.is_empty();
     let whole = is_here != call.is_read()
         && match message {
-            // P11
-            Message::MsgP(padding, _) => config.profile.is_some() && padding.is_usable(),
+            // P11: whether padding counts in the positions of Read chunks, no text says.
+            Message::MsgP(padding, call) => {
+                config.profile.is_some() && padding.is_usable() && call.reads.is_empty()
+            }
             _ => true,
         };
     expected && whole && config.calls.allow(call)

@@ -166,6 +166,8 @@ pub(crate) struct Terms {
     pub(crate) replies: exchange::Terms,
     /// Octets of the longest Payload stream of a Reply in one message without chunks.
     pub(crate) unchunked_reply_max: usize,
+    /// Octets of the longest Payload stream of a Reply that the peer reads; none if it reads no Replies.
+    pub(crate) read_reply_max: usize,
 }
 
 impl Terms {
@@ -205,7 +207,11 @@ impl Terms {
             calls.chunk_segments_max = 0;
         }
         let unchunked_max = UnchunkedMax::of(&calls);
-        Self { version, calls, unchunked_max, replies, unchunked_reply_max }
+        let read_reply_max = match engine {
+            Spoken::One(one) if one.holds_replies() => usize::MAX,
+            _ => 0,
+        };
+        Self { version, calls, unchunked_max, replies, unchunked_reply_max, read_reply_max }
     }
 
     /// Returns whether the peer of a connection of this `role` said that it takes Calls with chunks, or does so anyhow.

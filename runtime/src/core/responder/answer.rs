@@ -23,7 +23,7 @@ pub(crate) struct Answer {
     pub(super) body: Option<Local>,
     /// Octets of the Payload stream.
     pub(super) length: usize,
-    pub(super) format: Format,
+    pub(super) delivery: Delivery,
     /// The item that is not in the Payload stream.
     pub(super) data: Data,
     /// Its place in the Payload stream, unless it goes into the first Write chunk.
@@ -32,14 +32,35 @@ pub(crate) struct Answer {
     pub(super) further: Items<Data>,
 }
 
-/// Chooses the format of a Reply, which may take as many as `messages_max` messages, to a Call with these chunks; `None` if
-/// it fits neither.
-pub(super) fn format(
+/// How the Payload stream of a Reply gets to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// It is sent in this format.
+    Sent(Format),
+    /// The client reads it, and says `RDMA_DONE` (version 1, RFC 5666).
+    Read,
+}
+
+/// Chooses how a Reply, which may take as many as `messages_max` messages, gets to a Call with these chunks; `None` if
+/// it fits nowhere.
+pub(super) fn delivery(
     reply: &Reply,
     terms: &Terms,
     messages_max: u32,
     offers: &Offers<'_>,
-) -> Option<Format> {
+) -> Option<Delivery> {
+    if let Some(format) = format(reply, terms, messages_max, offers) {
+        return Some(Delivery::Sent(format));
+    }
+    // [R5666-3.4-4] [R5666-5.2-2] without room at the client, its last resort is a Read chunk of the whole.
+    //~ R5666-5.2-2: `reply.length() <= terms.read_reply_max` -> `reply.length() == 0`
+    let is_read = reply.length() <= terms.read_reply_max;
+    let is_at_hand = reply.body.is_some() && reply.is_whole() && reply.left_out().is_none();
+    (is_read && is_at_hand).then_some(Delivery::Read)
+}
+
+/// Chooses the format of a Reply that is sent.
+fn format(reply: &Reply, terms: &Terms, messages_max: u32, offers: &Offers<'_>) -> Option<Format> {
     let rest = u32::try_from(reply.length()).ok().filter(|_| reply.is_whole())?;
     let replies = exchange::Terms { reply_messages_max: messages_max, ..terms.replies };
     let format = exchange::reply_format(&replies, &offer(offers), rest)?;
@@ -50,10 +71,10 @@ pub(super) fn format(
 }
 
 impl Answer {
-    /// Makes a Reply that leaves in this format.
-    pub(super) fn new(mut reply: Reply, format: Format) -> Self {
+    /// Makes a Reply that is delivered so.
+    pub(super) fn new(mut reply: Reply, delivery: Delivery) -> Self {
         let length = reply.length();
-        if format == Format::Simple
+        if delivery == Delivery::Sent(Format::Simple)
             && let Some(body) = reply.body.take()
         {
             let inline = reply.message.room().get_mut(HEADER_ROOM..HEADER_ROOM + length);
@@ -65,7 +86,7 @@ impl Answer {
         let left_out = reply.left_out();
         let Reply { body, data, further, .. } = reply;
         let further = further.into_iter().map(|chunk| chunk.data).collect();
-        Self { buffer, body, length, format, data, left_out, further }
+        Self { buffer, body, length, delivery, data, left_out, further }
     }
 
     /// Returns the octets that go into each of the `count` Write chunks.

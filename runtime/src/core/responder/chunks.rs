@@ -72,9 +72,15 @@ impl Served {
         let octets = |length: u64| usize::try_from(length).unwrap_or(usize::MAX);
         let terms = connection.session.terms();
         let inline = terms.reply_max(offers.writes);
+        // [R5666-5.2-2] what has no other room is read by the client, if it is one that does that.
+        let read = match offers.writes {
+            [] => octets(procedure.reply_max(&procedure.longest_results())),
+            _ => self.results_end(number),
+        };
+        let read = read.min(terms.read_reply_max).min(limits.message_max as usize);
         let body = if let Some(chunk) = offers.reply {
             let needed = procedure.reply_max(&procedure.longest_results());
-            octets(chunk.length().min(needed)).max(inline)
+            octets(chunk.length().min(needed)).max(inline).max(read)
         } else {
             // [V2-6.6.4-1]
             //~ V2-6.6.4-1: `reply_messages_max(&connection.engine)` -> `reply_messages_max(&connection.engine).min(1)`
@@ -82,6 +88,7 @@ impl Served {
             let part = Split::part_max(terms.replies.reply_threshold as usize);
             let in_parts = inline.saturating_add(part.saturating_mul(most as usize));
             let needed = self.results_end(number).min(in_parts).min(limits.message_max as usize);
+            let needed = needed.max(read);
             // Most Replies are made in their messages.
             if needed > inline { needed } else { 0 }
         };

@@ -8,7 +8,7 @@ use haulage_proto::v2::invalidation::{MessagePlace, invalidates};
 use haulage_proto::verbs::HeaderPatch;
 use haulage_proto::xdr::Writer;
 
-use super::answer::Answer;
+use super::answer::{Answer, Delivery};
 use super::{GONE, ServedCall, Stage};
 use crate::core::common::Common;
 use crate::core::outbox::InParts;
@@ -25,7 +25,8 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
     let charge = std::mem::take(&mut call.charge);
     let Stage::Replying(answer) = call.stage else { panic!("a Reply waits with its message") };
     let Some(connection) = common.connections.get_mut(key) else { panic!("{GONE}") };
-    let is_special = answer.format == Format::Special;
+    let Delivery::Sent(format) = answer.delivery else { panic!("its client reads this Reply") };
+    let is_special = format == Format::Special;
     let reply = call.reply.as_ref().map(Segments::as_slice).unwrap_or_default();
     let written = answer.written(call.writes.len());
     let returned = call.writes.iter().zip(written);
@@ -36,7 +37,7 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
     };
     let version = connection.session.terms().version;
     let header_len = chunks.wire_len(version);
-    let Answer { mut buffer, body, length, data, further, .. } = match answer.format {
+    let Answer { mut buffer, body, length, data, further, .. } = match format {
         Format::Continued { .. } => {
             let patch = HeaderPatch { xid: call.xid, credit };
             let parts = InParts { kind: Kind::Reply, patch, header_len, length: answer.length };
