@@ -15,8 +15,6 @@ pub struct PayloadReader<'a> {
     missing: Missing<'a>,
     /// The number of octets before this point that are in the unreduced stream only.
     removed: u64,
-    /// The length of the longest opaque that has no padding in front of it.
-    unpadded_max: usize,
     version: Version,
 }
 
@@ -95,7 +93,6 @@ impl<'a> PayloadReader<'a> {
     #[must_use]
     pub const fn padded(mut self, padding: Padding, base: u32) -> Self {
         self.missing = Missing::Padding(padding, base);
-        self.unpadded_max = Padding::UNALIGNED_MAX;
         self
     }
 
@@ -116,10 +113,9 @@ impl<'a> PayloadReader<'a> {
 
     /// Takes an opaque of at most `max` octets that is never reduced.
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Truncated> {
-        let from = self.reader;
-        match self.reader.opaque(max.min(self.unpadded_max)) {
-            Ok(octets) => Ok(octets),
-            Err(fault) => self.padded_opaque(from, max, fault),
+        match self.missing {
+            Missing::Padding(padding, base) => self.padded_opaque(padding, base, max),
+            _ => self.reader.opaque(max),
         }
     }
 
@@ -140,14 +136,11 @@ impl<'a> PayloadReader<'a> {
         // [V2-4.5.3.1-1] the length word of a reduced item stays; its octets and padding do not [V2-4.5.3.1-2].
         let word = ahead.reader.u32()?;
         let Some(length) = ahead.eligible()? else {
+            if let Missing::Padding(padding, base) = self.missing {
+                return self.padded_opaque(padding, base, max).map(Item::Unreduced);
+            }
             let mut reader = self.reader;
-            let bytes = match reader.opaque(max.min(self.unpadded_max)) {
-                Ok(bytes) => bytes,
-                Err(fault) => {
-                    let octets = self.padded_opaque(self.reader, max, fault);
-                    return octets.map(Item::Unreduced);
-                }
-            };
+            let bytes = reader.opaque(max)?;
             // E21: on version 2 an item is not unreduced where the offered chunk could take it.
             if self.version == Version::Two && self.next_takes(bytes.len()) {
                 return Err(Truncated { at });
@@ -251,19 +244,18 @@ impl<'a> PayloadReader<'a> {
     #[inline]
     fn new(payload: &'a [u8], at: usize, missing: Missing<'a>) -> Self {
         let (reader, version) = (starting(payload, at), Version::Two);
-        Self { reader, missing, removed: 0, unpadded_max: usize::MAX, version }
+        Self { reader, missing, removed: 0, version }
     }
 
-    /// Takes an opaque of at most `max` octets that begins at `from`, and is no plain one, as `fault` says.
+    /// Takes an opaque of at most `max` octets, with the padding in front of it.
     #[cold]
     fn padded_opaque(
         &mut self,
-        from: Reader<'a>,
+        padding: Padding,
+        base: u32,
         max: usize,
-        fault: Truncated,
     ) -> Result<&'a [u8], Truncated> {
-        let Missing::Padding(padding, base) = self.missing else { return Err(fault) };
-        let mut reader = from;
+        let mut reader = self.reader;
         let base = usize::try_from(base).unwrap_or(usize::MAX);
         let octets = padding.opaque(&mut reader, base, max)?;
         self.reader = reader;

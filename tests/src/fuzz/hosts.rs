@@ -111,12 +111,10 @@ fn changed(choices: &mut Choices, message: &[u8]) -> Vec<u8> {
         0 => message.truncate(choices.below(message.len() + 1)),
         1 => message.extend(some_octets(choices, 64)),
         2 if message.len() > HTYPE + 3 => message[HTYPE + 3] ^= 1,
-        3 => {
-            // The count of the properties, and one more.
-            if message.len() > COUNT + 3 {
-                message[COUNT + 3] = message[COUNT + 3].wrapping_add(1);
-                message.extend([0, 0, 0, 77, 0, 0, 0, 4, 1, 2, 3, 4]);
-            }
+        // The count of the properties, and one more.
+        3 if message.len() > COUNT + 3 => {
+            message[COUNT + 3] = message[COUNT + 3].wrapping_add(1);
+            message.extend([0, 0, 0, 77, 0, 0, 0, 4, 1, 2, 3, 4]);
         }
         _ if message.len() > HTYPE => {
             let at = HTYPE + choices.below(message.len() - HTYPE);
