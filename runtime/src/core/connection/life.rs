@@ -175,9 +175,12 @@ impl Life {
         self.manner = Manner::Ordinary;
     }
 
-    /// Notes why the connection goes away; the first reason stands.
+    /// Notes why the connection goes away; the first reason stands. One that was not ready yet is not merely lost.
     pub(crate) fn fail(&mut self, reason: CallError) {
-        self.failure.get_or_insert(reason);
+        self.failure.get_or_insert(match reason {
+            CallError::Disconnected(why) if !self.was_ready => CallError::Unready(why),
+            reason => reason,
+        });
     }
 
     /// Returns why the connection goes away, if that is known.
@@ -188,10 +191,7 @@ impl Life {
     /// Describes the end of the connection, which is for `reason` unless another one was noted before.
     pub(crate) fn end(&mut self, reason: CallError) -> End {
         let Self { was_ready, has_all, traffic, manner, .. } = *self;
-        let reason = match self.failure.take().unwrap_or(reason) {
-            CallError::Disconnected(why) if !was_ready => CallError::Unready(why),
-            reason => reason,
-        };
+        let reason = self.failure.take().unwrap_or(reason);
         End { reason, manner, traffic, was_ready, has_all }
     }
 
