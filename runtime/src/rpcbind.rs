@@ -116,8 +116,8 @@ impl Rpcbind {
         }
     }
 
-    /// Registers a version of a program for a netid at an address (SET). Succeeds as well if it is registered at that address
-    /// already, whoever did that.
+    /// Registers a version of a program for a netid at an address (SET). Succeeds as well if another user, or an earlier
+    /// run of this program, has registered that address already.
     pub fn set(&self, program: Program, netid: Netid, address: SocketAddr) -> Result<(), Fault> {
         let mapping = Mapping { program, netid: netid.name(), address: &universal(address) };
         let (done, _) = self.ask(Procedure::Set, Some(&mapping), message::boolean)?;

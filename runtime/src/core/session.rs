@@ -436,7 +436,7 @@ impl Inner {
         let mut manner = manner;
         if matches!(reason, CallError::Host(_)) {
             common.counters.hosts_refused += 1;
-            // Whoever runs a server may want to act on it, although this end closed the connection.
+            // A refusal is a warning in the log of a server, although this end closed the connection.
             manner = Manner::Broken;
         }
         match &reason {

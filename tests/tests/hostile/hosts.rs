@@ -370,7 +370,7 @@ fn a_proof_is_good_for_one_connection() {
     let proof = client.proof();
     client.send(CONNPROP_FINAL, &proof);
     client.take_proof();
-    // Whoever has seen it all repeats it.
+    // A stranger who has recorded both messages of the client sends them again.
     let mut again = Crafted::connect(server.started, STRANGER);
     again.send(CONNPROP_MIDDLE, &hello);
     again.take_hello_unchecked();

@@ -30,7 +30,8 @@ impl Proof {
         HostAuth::policy(self.auth.as_ref())
     }
 
-    /// Has the ends prove themselves, once both know the private data of both. `server` is that of the server's end.
+    /// Gives the engine an authenticator, which signs and checks the messages of setup. Call it when the connection is
+    /// established. `server` is the private data that the server sent.
     pub(super) fn begin(
         &self,
         engine: &mut Engine,
