@@ -122,11 +122,17 @@ impl Crafted {
         key.verify_strict(&statement, &signature).unwrap();
     }
 
-    /// Proves which host it is.
-    fn prove(&mut self, nonce: u8) {
-        let hello = self.hello(nonce);
+    /// Exchanges hellos. Returns its own.
+    fn greet(&mut self) -> Vec<u8> {
+        let hello = self.hello(1);
         self.send(CONNPROP_MIDDLE, &hello);
         self.take_hello();
+        hello
+    }
+
+    /// Proves which host it is.
+    fn prove(&mut self) {
+        self.greet();
         let proof = self.proof();
         self.send(CONNPROP_FINAL, &proof);
         self.take_proof();
@@ -221,7 +227,7 @@ const INVAL_CONT: u32 = 5;
 fn a_client_that_is_written_from_the_documentation_proves_itself() {
     let server = server(LIMITS);
     let mut client = Crafted::connect(server.started, CLIENT);
-    client.prove(1);
+    client.prove();
     assert_eq!(client.call(), Outcome::Served);
     client.peer.0.close().unwrap();
     server.stop().unwrap();
@@ -246,9 +252,7 @@ const LIES: [Lie; 13] = [
     (
         "it calls behind its hello",
         |client| {
-            let hello = client.hello(1);
-            client.send(CONNPROP_MIDDLE, &hello);
-            client.take_hello();
+            client.greet();
         },
         Outcome::Refused(INVAL_CONT),
     ),
@@ -263,9 +267,7 @@ const LIES: [Lie; 13] = [
     (
         "it greets twice",
         |client| {
-            let hello = client.hello(1);
-            client.send(CONNPROP_MIDDLE, &hello);
-            client.take_hello();
+            let hello = client.greet();
             client.send(CONNPROP_MIDDLE, &hello);
         },
         Outcome::Closed,
@@ -273,9 +275,7 @@ const LIES: [Lie; 13] = [
     (
         "it ends without a proof",
         |client| {
-            let hello = client.hello(1);
-            client.send(CONNPROP_MIDDLE, &hello);
-            client.take_hello();
+            client.greet();
             client.send_all(&properties(CONNPROP_FINAL, &[]));
         },
         Outcome::Closed,
@@ -283,9 +283,7 @@ const LIES: [Lie; 13] = [
     (
         "its proof has one wrong bit",
         |client| {
-            let hello = client.hello(1);
-            client.send(CONNPROP_MIDDLE, &hello);
-            client.take_hello();
+            client.greet();
             let mut proof = client.proof();
             proof[40] ^= 1;
             client.send(CONNPROP_FINAL, &proof);
@@ -308,9 +306,7 @@ const LIES: [Lie; 13] = [
     (
         "it sends the server's hello back",
         |client| {
-            let hello = client.hello(1);
-            client.send(CONNPROP_MIDDLE, &hello);
-            client.take_hello();
+            client.greet();
             let theirs = client.theirs.clone();
             client.send(CONNPROP_FINAL, &theirs);
         },
@@ -328,7 +324,7 @@ const LIES: [Lie; 13] = [
     (
         "it proves itself, and begins again",
         |client| {
-            client.prove(1);
+            client.prove();
             let hello = client.hello(2);
             client.send(CONNPROP_MIDDLE, &hello);
         },
@@ -364,9 +360,7 @@ fn a_client_that_does_not_prove_itself_is_not_served() {
 fn a_proof_is_good_for_one_connection() {
     let server = server(LIMITS);
     let mut client = Crafted::connect(server.started, CLIENT);
-    let hello = client.hello(1);
-    client.send(CONNPROP_MIDDLE, &hello);
-    client.take_hello();
+    let hello = client.greet();
     let proof = client.proof();
     client.send(CONNPROP_FINAL, &proof);
     client.take_proof();
