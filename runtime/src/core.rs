@@ -26,6 +26,7 @@ mod options;
 mod outbox;
 mod program;
 mod progress;
+mod reads;
 mod receives;
 mod records;
 pub(crate) mod requester;

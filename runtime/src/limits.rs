@@ -32,17 +32,21 @@ pub enum Versions {
     Both,
 }
 
-/// The text of version 1 that a server follows.
+/// The text of version 1 that a core follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// RFC 8166, which all deployed clients follow.
+    /// RFC 8166, which all deployed peers follow.
     Rfc8166,
-    /// RFC 5666, for clients of its time, as far as RFC 8166 took it out of version 1: Calls may be padded (`RDMA_MSGP`), and
-    /// a Reply that has no other room is exposed for the client to read, until it says `RDMA_DONE`. Such Replies are at most
-    /// [`HELD_MAX`] on a connection, and the connection ends if one is not released within [`Limits::progress_timeout`].
+    /// RFC 5666, for peers of its time, as far as RFC 8166 took it out of version 1: messages may be padded (`RDMA_MSGP`),
+    /// and a Reply that has no other room is exposed for the client to read, until it says `RDMA_DONE`.
     ///
-    /// Clients of ours do neither. The server's own Calls are as ever. Its Calls of version 1 take the longer way through a
-    /// core; version 2 stays as it is.
+    /// Such Replies of a server are at most [`HELD_MAX`] on a connection, and the connection ends if one is not released
+    /// within [`Limits::progress_timeout`]. A client reads those of at most [`Limits::read_max`] octets that are no longer
+    /// than the binding allows. One that it cannot read, for whatever reason, ends the connection: the server keeps it
+    /// until then. Our ends pad nothing themselves.
+    ///
+    /// Between a server and clients of ours, Calls in reverse direction are as ever. Calls of version 1 that a server with
+    /// this profile takes go the longer way through a core; version 2 stays as it is.
     Rfc5666,
 }
 
@@ -60,7 +64,7 @@ pub(crate) enum CallsGo {
 pub struct Limits {
     /// Versions of RPC-over-RDMA that the core speaks.
     pub versions: Versions,
-    /// The text of version 1 that a server follows.
+    /// The text of version 1 that the core follows.
     pub profile: Profile,
     /// Connections, in both roles together.
     pub connections_max: u32,
@@ -241,12 +245,12 @@ impl Limits {
         !policy.requires() || self.versions != Versions::OnlyOne
     }
 
-    /// Returns the profile of RFC 5666 for a connection; `None` if it is not for that. Clients of ours read no Replies.
-    fn held(&self, role: Role) -> Option<v1::connection::Profile> {
+    /// Returns the profile of RFC 5666 for connections; `None` without it.
+    fn held(&self) -> Option<v1::connection::Profile> {
         // [R5666-3.8-2] [R5666-3.8-3] only where it is asked for.
         //~ R5666-3.8-3: `self.profile == Profile::Rfc5666` -> `false`
         let is_wanted = self.profile == Profile::Rfc5666;
-        (is_wanted && role == Role::Server).then_some(v1::connection::Profile {
+        is_wanted.then_some(v1::connection::Profile {
             held_max: HELD_MAX as usize,
             done_timeout: self.progress_timeout,
             // [R5666-3.8-1] [R5666-11-8]
@@ -260,6 +264,20 @@ impl Limits {
             Profile::Rfc8166 => 0,
             Profile::Rfc5666 => (self.connections_max + LEAVING_MAX).saturating_mul(HELD_MAX),
         }
+    }
+
+    /// The most Replies that may be being read, on all connections together.
+    pub(crate) fn replies_read_max(&self) -> u32 {
+        match self.profile {
+            Profile::Rfc8166 => 0,
+            Profile::Rfc5666 => self.calls_out_max,
+        }
+    }
+
+    /// The octets of the longest Reply that is read: those of the longest message, and what is in front of an item of that
+    /// length.
+    pub const fn read_max(&self) -> usize {
+        (self.message_max as usize).saturating_add(INLINE_SIZE)
     }
 
     /// Returns the configuration of a connection's engine.
@@ -283,7 +301,7 @@ impl Limits {
             credits_max: self.credits_max,
             calls: CALL_LIMITS,
             reverse: serves,
-            profile: self.held(role),
+            profile: self.held(),
         };
         let two = v2::connection::Config {
             role,

@@ -101,8 +101,13 @@ impl RemoteReply {
     /// Returns the results; of a reduced result they hold only the length.
     pub fn results(&self) -> PayloadReader<'_> {
         let bytes = self.buffer.as_ref().map(Local::bytes).unwrap_or_default();
-        let Reduction { returned, version, .. } = &self.reduction;
-        PayloadReader::reply_of_many(bytes, 0, returned.as_slice()).of_version(*version)
+        let Reduction { returned, version, padding, .. } = &self.reduction;
+        let reader = PayloadReader::reply_of_many(bytes, 0, returned.as_slice());
+        let reader = reader.of_version(*version);
+        match padding.as_deref() {
+            Some((padding, at)) => reader.padded(*padding, *at),
+            None => reader,
+        }
     }
 
     /// Returns the version of RPC-over-RDMA in which the Reply came.

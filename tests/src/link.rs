@@ -119,8 +119,13 @@ impl Link {
 
     /// Waits at most `patience` for the next peer, and accepts it.
     pub fn accept(&mut self, patience: Duration) -> Result<(), Failure> {
+        self.accept_serving(READS, patience)
+    }
+
+    /// Waits at most `patience` for the next peer, and accepts it. At most `reads` Reads of the peer are served at once.
+    pub fn accept_serving(&mut self, reads: u32, patience: Duration) -> Result<(), Failure> {
         let deadline = clock::now().saturating_add(patience);
-        let params = ConnectionParams { private_data: b"", ord: READS, ird: READS };
+        let params = ConnectionParams { private_data: b"", ord: READS, ird: reads };
         loop {
             match self.turn(deadline, "a peer")? {
                 Some(Event::Request { qp, .. }) => {

@@ -1,7 +1,7 @@
 //! Peers that break the rules of RPC-over-RDMA behind a good connection: clients of version 1 here, of
 //! version 2 in [`two`], clients of both whose Replies have too little room in [`room`], servers of version 2 in
 //! [`caller`], servers that answer no Call in [`strays`], those that answer no properties in [`anew`], and those of the
-//! key-value service in [`several`] and [`inline`]. Clients that follow RFC 5666, or pretend to, are in [`profile`].
+//! key-value service in [`several`] and [`inline`]. Clients that follow RFC 5666, or pretend to, are in [`profile`], such servers in [`reading`].
 //! Clients that have to prove which hosts they are are in [`hosts`], those over TCP in [`tcp`]. Peers in [`watched`],
 //! [`granted`], [`scattered`], [`continued`] and [`reverse`] break no rule, and watch whether the other end does.
 //!
@@ -23,6 +23,8 @@ mod hosts;
 mod inline;
 #[path = "hostile/profile.rs"]
 mod profile;
+#[path = "hostile/reading.rs"]
+mod reading;
 #[path = "hostile/reverse.rs"]
 mod reverse;
 #[path = "hostile/room.rs"]

@@ -88,12 +88,19 @@ impl<'a> PayloadReader<'a> {
         self
     }
 
-    /// Has the reader pass over the padding of an `RDMA_MSGP` without Read chunks, whose Payload stream begins at offset
+    /// Has the reader pass over the padding of an `RDMA_MSGP` without reduced items, whose Payload stream begins at offset
     /// `base` of the message. The padding must be [usable](Padding::is_usable).
     #[must_use]
     pub const fn padded(mut self, padding: Padding, base: u32) -> Self {
         self.missing = Missing::Padding(padding, base);
         self
+    }
+
+    /// Returns the padding that the reader passes over, and the offset of the next octet in the message.
+    pub fn padding(&self) -> Option<(Padding, u32)> {
+        let Missing::Padding(padding, base) = self.missing else { return None };
+        let position = u32::try_from(self.reader.position()).unwrap_or(u32::MAX);
+        Some((padding, base.saturating_add(position)))
     }
 
     /// Returns the version whose rules the reader applies.

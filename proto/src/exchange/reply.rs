@@ -18,6 +18,8 @@ pub struct Offered<'a> {
     pub writes: &'a [&'a [Segment]],
     /// The segments of the Reply chunk.
     pub reply: Option<&'a [Segment]>,
+    /// Whether the Reply may have a Read list, which the Requester restores it from (version 1, RFC 5666).
+    pub reads: bool,
 }
 
 /// The chunk lists of a Reply and the form of its header.
@@ -53,6 +55,8 @@ pub enum Body {
         /// The length of the stream in octets.
         length: u32,
     },
+    /// The stream, or results that were reduced from it, is in Read chunks: see [`restore`](crate::chunk::restore()).
+    Read,
 }
 
 /// Why a Reply is refused. The RPC fails; the connection can stay.
@@ -69,9 +73,9 @@ pub enum ReplyFault {
     NoReplyChunk,
     /// The length of the Reply chunk is zero or not a multiple of the XDR unit.
     ReplyLength,
-    /// The Reply is in the message, and its Reply chunk reports octets as well.
+    /// The Reply is in the message or to be read, and its Reply chunk reports octets as well.
     TwoBodies,
-    /// The Reply has a Read list.
+    /// The Reply has a Read list, although none is taken.
     ReadList,
 }
 
@@ -83,7 +87,7 @@ impl ReplyFault {
             Self::Write(fault) | Self::Reply(fault) => fault.rule(),
             Self::NoReplyChunk => "the Reply is in a Reply chunk that was not offered",
             Self::ReplyLength => "the length of the Reply chunk is not that of a Reply",
-            Self::TwoBodies => "the Reply is inline and in the Reply chunk",
+            Self::TwoBodies => "the Reply is inline or to be read, and in the Reply chunk",
             Self::ReadList => "a Reply has a Read list",
         }
     }
@@ -106,7 +110,7 @@ pub fn check_reply(
     offered: &Offered<'_>,
     reply: &ReplyLists<'_>,
 ) -> Result<Arrived, ReplyFault> {
-    if reply.reads {
+    if reply.reads && !offered.reads {
         return Err(ReplyFault::ReadList);
     }
     let writes = check_writes(version, offered, &reply.writes)?;
@@ -119,7 +123,9 @@ pub fn check_reply(
         }
         (_, _) => 0,
     };
-    let body = if reply.external {
+    let body = if reply.reads && written == 0 {
+        Body::Read
+    } else if reply.external && !reply.reads {
         if offered.reply.is_none() {
             return Err(ReplyFault::NoReplyChunk);
         }

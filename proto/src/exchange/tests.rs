@@ -305,13 +305,14 @@ impl World {
     /// Decodes a Reply, checks it, and restores its stream.
     fn check_reply(&self, message: &[u8], writes: &[Chunk], reply: Option<&Chunk>, body: &[u8]) {
         let offered: Vec<&[Segment]> = writes.iter().map(|(_, segments)| &segments[..]).collect();
-        let offered = Offered { writes: &offered, reply: reply.map(|(_, segments)| &segments[..]) };
+        let reply_chunk = reply.map(|(_, segments)| &segments[..]);
+        let offered = Offered { writes: &offered, reply: reply_chunk, reads: false };
         let lists = self.lists(message);
         let arrived = check_reply(self.terms.version, &offered, &lists).unwrap();
         let body = match (arrived.body, reply) {
             (Body::Inline, _) => body,
             (Body::ReplyChunk { length }, Some((handle, _))) => self.memory.range(*handle, length),
-            (Body::ReplyChunk { .. }, None) => panic!("no Reply chunk was offered"),
+            (Body::ReplyChunk { .. } | Body::Read, _) => panic!("no such chunk was offered"),
         };
         let reader = PayloadReader::reply_of_many(body, HEADER, &arrived.writes);
         let found = self.find_results(reader.of_version(self.terms.version));

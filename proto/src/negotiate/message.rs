@@ -100,8 +100,13 @@ pub struct Reply<'a> {
     pub xid: u32,
     /// The chunk lists, for [`check_reply`](crate::exchange::check_reply).
     pub lists: ReplyLists<'a>,
+    /// The Read list: the Payload stream at position zero, reduced results at others. Version 1 alone has one, and only
+    /// between ends that honour `RDMA_DONE`.
+    pub reads: ReadList<'a>,
     /// The inline Payload stream.
     pub payload: &'a [u8],
+    /// The padding in the Payload stream, if there may be any.
+    pub padding: Option<Padding>,
 }
 
 impl<'a> Reply<'a> {
@@ -109,7 +114,7 @@ impl<'a> Reply<'a> {
     pub fn of(received: &Received<'a>) -> Option<Self> {
         use v1::header::Message as One;
         use v2::header::Message as Two;
-        let of_one = |rpc: &v1::header::Rpc<'a>, external| Self {
+        let of_one = |rpc: &v1::header::Rpc<'a>, external, padding| Self {
             xid: rpc.prefix.xid,
             lists: ReplyLists {
                 writes: rpc.writes,
@@ -117,15 +122,20 @@ impl<'a> Reply<'a> {
                 external,
                 reads: !rpc.reads.is_empty(),
             },
+            reads: rpc.reads,
             payload: rpc.payload,
+            padding,
         };
         Some(match received {
-            Received::One(Ok(One::Msg(rpc))) => of_one(rpc, false),
-            Received::One(Ok(One::NoMsg(rpc))) => of_one(rpc, true),
+            Received::One(Ok(One::Msg(rpc))) => of_one(rpc, false, None),
+            Received::One(Ok(One::NoMsg(rpc))) => of_one(rpc, true, None),
+            Received::One(Ok(One::MsgP(padding, rpc))) => of_one(rpc, false, Some(*padding)),
             Received::Two(Ok(Two::ReplyInline(reply))) => Self {
                 xid: reply.prefix.xid,
                 lists: ReplyLists { writes: reply.writes, ..ReplyLists::default() },
+                reads: ReadList::default(),
                 payload: reply.payload,
+                padding: None,
             },
             Received::Two(Ok(Two::ReplyExternal(reply))) => Self {
                 xid: reply.prefix.xid,
@@ -135,7 +145,9 @@ impl<'a> Reply<'a> {
                     external: true,
                     reads: false,
                 },
+                reads: ReadList::default(),
                 payload: &[],
+                padding: None,
             },
             _ => return None,
         })

@@ -97,6 +97,7 @@ impl Connection {
             _ => PeerCalls::Served,
         };
         let mut credits = Credits::new(config.credits_wanted, config.credits_max, calls);
+        let server = config.profile.filter(|_| !client);
         if client {
             credits.expect_calls();
             credits.reserve(1);
@@ -104,9 +105,10 @@ impl Connection {
         Self {
             phase: Phase::New,
             credits,
+            // RFC 8167 has no Replies that a server reads.
             //~ R5666-3.8-2: `profile.done_timeout))` ->
             //~   `profile.done_timeout)).or_else(|| Some(Held::new(1, core::time::Duration::ZERO)))`
-            held: config.profile.map(|profile| Held::new(profile.held_max, profile.done_timeout)),
+            held: server.map(|profile| Held::new(profile.held_max, profile.done_timeout)),
             announced: false,
             replied: false,
             answer: None,
@@ -339,7 +341,12 @@ impl Connection {
         self.answer = Some(Answer::Granting(credit));
         // [R5666-3.8-2] Replies that need an RDMA_DONE are only for clients that agreed on the profile.
         let known = self.config.profile.is_some() && self.config.role == Role::Client;
-        if !known && (!rpc.reads.is_empty() || matches!(message, Message::MsgP(..))) {
+        let is_plain = match message {
+            // P11: padding is for what is whole in its message.
+            Message::MsgP(padding, _) => known && padding.is_usable() && rpc.reads.is_empty(),
+            _ => known || rpc.reads.is_empty(),
+        };
+        if !is_plain {
             let refused = Event::Refused { xid, error: ErrorBody::Chunk };
             return self.outputs.push(Output::Event(refused));
         }

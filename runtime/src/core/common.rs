@@ -3,7 +3,7 @@
 
 use haulage_mr_pool::{Density, Invalidated, Local, Pool, PostedSource, Strategy};
 use haulage_proto::negotiate::{
-    CloseReason, Connection as Engine, Control, CreditGrant, Output, Remembered,
+    CloseReason, Connection as Engine, Control, CreditGrant, Engine as Spoken, Output, Remembered,
 };
 use haulage_proto::rpc::{AcceptStat, ReplyHeader};
 use haulage_proto::time::Instant;
@@ -119,6 +119,7 @@ impl Common {
         work += limits.receives_max; // Payload streams and arguments being read
         work += limits.calls_out_max * LEASES_MAX; // invalidations
         work += limits.held_max(); // invalidations of Replies that were read
+        work += limits.replies_read_max(); // Replies being read
         work += limits.connections_max; // control messages sent when every send buffer is in use
         let connections_max = limits.connections_max + LEAVING_MAX;
         let (queue_pairs, events) = (caps.queue_pairs_max, caps.turn_events);
@@ -409,6 +410,31 @@ impl Common {
         });
     }
 
+    /// Tells the peer that a Reply of its own was read, as soon as another control message may leave.
+    #[cold]
+    pub(crate) fn say_done(&mut self, key: ConnectionKey, xid: u32) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.held.owe_done(xid);
+        }
+        self.send_dones(key);
+    }
+
+    /// Tells the peer which Replies of its own were read, as far as control messages may leave.
+    #[cold]
+    fn send_dones(&mut self, key: ConnectionKey) {
+        while let Some(connection) = self.connections.get_touched(key)
+            && may_send_control(&self.memory, &self.buffers, connection)
+            && let Some(xid) = connection.held.next_done()
+        {
+            // [R5666-3.5-1] the DONE leaves once the Reply was read, and whatever the credits.
+            if let Spoken::One(one) = connection.engine.engine_mut()
+                && let Some(done) = one.done(xid)
+            {
+                self.send_control(key, &Control::One(done));
+            }
+        }
+    }
+
     /// Takes back the memory of a Reply that the peer has read, and to which it has lost access.
     #[cold]
     pub(crate) fn end_held(&mut self, key: ConnectionKey, proof: Invalidated<'_>) {
@@ -437,6 +463,7 @@ impl Common {
         if let Some(connection) = self.connections.get_touched(key) {
             connection.outbox.end_control();
         }
+        self.send_dones(key);
     }
 
     /// Returns whether a connection may have another send buffer for a Reply, of those that are free and `taken` more.
@@ -567,8 +594,7 @@ impl Common {
     /// when too many wait.
     pub(crate) fn next_output(&mut self, key: ConnectionKey) -> Option<Output> {
         let connection = self.connections.get_mut(key)?;
-        let leaves_others = self.memory.leaves_others(&connection.share, self.buffers.len());
-        if leaves_others || !connection.outbox.has_controls() {
+        if may_send_control(&self.memory, &self.buffers, connection) {
             connection.engine.poll()
         } else {
             connection.engine.poll_event()
@@ -588,6 +614,12 @@ impl Common {
         let length = writer.position();
         self.queue_control(key, length, buffer);
     }
+}
+
+/// Returns whether another control message may leave on a connection.
+#[inline]
+fn may_send_control(memory: &Memory, buffers: &SendBuffers, connection: &Connection) -> bool {
+    memory.leaves_others(&connection.share, buffers.len()) || !connection.outbox.has_controls()
 }
 
 /// Finds what a connection holds, over RDMA or TCP.

@@ -20,6 +20,10 @@ counts! {
         pub callbacks_made: u64,
         /// Calls served that a server made, in reverse direction.
         pub callbacks_served: u64,
+        /// Replies that were exposed for the peer to read, to be released by its `RDMA_DONE`.
+        pub replies_held: u64,
+        /// Replies of peers that they exposed, and that were read.
+        pub replies_read: u64,
         /// Replies that matched no Call.
         pub replies_unmatched: u64,
         /// Messages that could not be decoded.

@@ -19,6 +19,7 @@ use haulage_mr_pool::Local;
 use haulage_proto::chunk::Returned;
 use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
+use haulage_proto::v1::padding::Padding;
 use haulage_proto::xdr::Writer;
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -134,6 +135,8 @@ pub(crate) struct Reduction {
     /// The Write chunks that were returned.
     pub(crate) returned: Items<Returned>,
     pub(crate) version: Version,
+    /// The padding in the results, if there may be any, and their place in the message.
+    pub(crate) padding: Option<Box<(Padding, u32)>>,
     /// The room of a message of the connection, if it still exists.
     pub(crate) inline_room: Option<InlineRoom>,
 }
@@ -285,7 +288,8 @@ impl Inbox {
             let connection = connection.and_then(|key| common.connections.get(key));
             let inline_room = connection.map(|found| found.session.inline_room());
             let (returned, version) = (reader.returned().collect(), reader.version());
-            Ok(Reduction { returned, version, inline_room })
+            let padding = reader.padding().map(Box::new);
+            Ok(Reduction { returned, version, padding, inline_room })
         });
         self.push(client, Completion::Call { token, buffer, results, arguments, rooms });
     }

@@ -46,6 +46,7 @@ mod exposures;
 mod further;
 mod lease;
 mod plan;
+mod read;
 mod retries;
 mod send;
 mod send_grant;

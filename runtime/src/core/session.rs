@@ -17,7 +17,7 @@ use super::inner::Inner;
 use super::receives::{Filled, Message};
 use super::records;
 use super::trace::Manner;
-use super::work::{Held, Name};
+use super::work::{Held, Name, Reader};
 use crate::key::{ConnectionKey, Transport};
 use crate::provider::{DisconnectReason, Done, Quiesced};
 use crate::service::{CallError, Ended};
@@ -112,14 +112,21 @@ impl Inner {
                 }
             }
             Held::Control(buffer) => common.on_control_left(key, buffer, done),
-            Held::Read { sinks, call } => {
+            Held::Read { sinks, reader } => {
                 if let Some(connection) = common.connections.get_mut(key) {
                     common.memory.end_reading(key, &mut connection.share);
                 }
                 let leases = complete::sinks(sinks, done);
-                match leases.filter(|_| done.status == Status::Success) {
-                    Some(leases) => responder.on_fetched(common, call, leases),
-                    None => responder.drop_read(common, call),
+                match (reader, leases.filter(|_| done.status == Status::Success)) {
+                    (Reader::Served(call), Some(leases)) => {
+                        responder.on_fetched(common, call, leases);
+                    }
+                    (Reader::Served(call), None) => responder.drop_read(common, call),
+                    (Reader::Made(slot), Some(leases)) => {
+                        requester.calls.on_read(common, (key, slot), leases);
+                    }
+                    // Its Call ends with the connection.
+                    (Reader::Made(_), None) => {}
                 }
             }
             Held::LocalInv { slot } => {
@@ -319,6 +326,9 @@ impl Inner {
             return proof.is_none();
         };
         let message = Message::new(received, reply.payload, stream);
+        if reply.lists.reads || reply.padding.is_some() {
+            return requester.calls.on_reply_of_5666(common, key, &reply, message, proof);
+        }
         requester.calls.on_reply(common, key, reply.xid, &reply.lists, message, proof)
     }
 

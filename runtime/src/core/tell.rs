@@ -5,6 +5,7 @@ use haulage_proto::exchange::{Arrived, Body};
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::{AcceptStat, ReplyBody, ReplyHeader};
 use haulage_proto::time::Instant;
+use haulage_proto::v1::padding::Padding;
 
 use super::cx::Cx;
 use super::inbox::Inbox;
@@ -54,7 +55,7 @@ fn tell_ended<S: Service>(
     over: EndedCall,
 ) {
     let EndedCall { slot, connection, caller, version, reply, error, .. } = over;
-    let EndedCall { arguments, mut rooms, chunk, arrived, .. } = over;
+    let EndedCall { arguments, mut rooms, chunk, arrived, padding, .. } = over;
     let buffers = inner.common.receives.lend();
     let results = match (error, &reply, &arrived) {
         (Some(error), _, _) => Err(error),
@@ -70,12 +71,19 @@ fn tell_ended<S: Service>(
                 (Body::ReplyChunk { length }, Some(chunk)) => {
                     chunk.bytes().get(..*length as usize).unwrap_or_default()
                 }
-                (Body::ReplyChunk { .. }, None) => &[],
+                (Body::Read, Some(stream)) => stream.bytes(),
+                (Body::ReplyChunk { .. } | Body::Read, None) => &[],
             };
             parse_reply(payload, writes, version)
         }
         // Only a Call of a procedure that never has a Reply ends so.
         (None, None, _) => Ok(PayloadReader::reply_of_many(&[], 0, &[]).of_version(version)),
+    };
+    let results = match (&padding, &reply) {
+        (Some(padding), Some(message)) => {
+            results.and_then(|reader| padded(reader, **padding, message.payload_at))
+        }
+        _ => results,
     };
     let finished = Finished { results, arguments, rooms };
     match caller {
@@ -91,6 +99,20 @@ fn tell_ended<S: Service>(
     if let Some(message) = reply {
         inner.common.receives.give_back(message.received);
     }
+}
+
+/// Has a reader of results pass over the padding of a Reply whose Payload stream begins at offset `base` of its message.
+#[cold]
+fn padded(
+    reader: PayloadReader<'_>,
+    padding: Padding,
+    base: u32,
+) -> Result<PayloadReader<'_>, CallError> {
+    // P11: padding is for what is whole in its message.
+    if reader.reduced().is_some() || reader.returned().any(|chunk| chunk.written > 0) {
+        return Err(CallError::BadReply("it is padded and has results in Write chunks"));
+    }
+    Ok(reader.padded(padding, base))
 }
 
 /// Tells the service which connections have become ready. Returns how many.

@@ -851,6 +851,7 @@ mod pieces;
 mod placed;
 mod programs;
 mod promises;
+mod reading;
 mod remote;
 mod replies;
 mod reverse;

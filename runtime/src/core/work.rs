@@ -173,12 +173,11 @@ pub(crate) enum Held {
     },
     /// A message of the protocol engine, in its buffer.
     Control(Option<PostedSource<Local>>),
-    /// The last RDMA Read of a Call or of a reduced argument.
+    /// The last RDMA Read of a Call, of a reduced argument, or of a Reply.
     Read {
         /// The leases that the Reads fill.
         sinks: PostedSinks,
-        /// The Call that waits for the Read.
-        call: CallKey,
+        reader: Reader,
     },
     /// An invalidation on behalf of one of our Calls.
     LocalInv {
@@ -187,6 +186,15 @@ pub(crate) enum Held {
     },
     /// An invalidation of a Reply that the peer has read.
     Release,
+}
+
+/// The Call that waits for Reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reader {
+    /// A Call of the peer.
+    Served(CallKey),
+    /// A Call of ours, in this slot, for its Reply.
+    Made(usize),
 }
 
 impl Held {

@@ -157,6 +157,28 @@ fn padding_that_makes_no_sense_is_refused() {
 }
 
 #[test]
+fn a_length_that_is_not_that_of_its_chunk_is_garbage() {
+    let server = serve(LIMITS);
+    let mut peer = Peer::reading(server.started);
+    // The Reply invalidates the handle.
+    let put = |peer: &mut Peer, xid, count, length| {
+        let chunk = segment(peer.0.expose(&vec![3; length], length, Access::RemoteRead).unwrap());
+        let lists = [&[1, 44][..], &chunk, &[0, 0, 0]].concat();
+        peer.0.send(&message(xid, MSG, &lists, &call(xid, PUT, &[count]))).unwrap();
+    };
+    for (count, length) in [(8, 9), (9, 8), (9, 10), (9, 16), (0, 8), (64, 60)] {
+        put(&mut peer, 7, count, length);
+        // [R5666-3.4-6]
+        let reply = words(&peer.0.message(None).unwrap().unwrap());
+        assert_eq!(reply[7..], [7, 1, 0, 0, 0, 4], "{count}, {length}");
+    }
+    put(&mut peer, 8, 9, 12);
+    assert_eq!(peer.answer(), AnswerV1::Reply { xid: 8 }, "the padding is there as well");
+    peer.0.close().unwrap();
+    server.stop().unwrap();
+}
+
+#[test]
 fn a_reply_without_room_is_read_until_done() {
     let server = serve(LIMITS);
     let mut peer = Peer::reading(server.started);
@@ -221,6 +243,9 @@ fn done_for_nothing_releases_nothing() {
         peer.done(xid);
         assert_eq!(peer.null(xid), AnswerV1::Reply { xid });
     }
+    // [R5666-4.1-1] nothing follows the header of a DONE.
+    peer.0.send(&octets(&[7, 1, 32, DONE, 0, 0, 0])).unwrap();
+    assert_eq!(peer.null(8), AnswerV1::Reply { xid: 8 });
     peer.reads(7, &offered);
     for xid in 100..120 {
         peer.done(7);

@@ -249,6 +249,11 @@ fn the_padding_in_front_of_long_opaques_is_passed_over() {
     assert!(r.clone().opaque(400).is_err(), "longer than it may be");
     assert_eq!(r.opaque(401), Ok(&long[..]));
     assert_eq!(r.eligible_opaque(499), Err(Truncated { at: r.position() }));
+    // Whoever goes on with the rest is told where that is.
+    let plain = PayloadReader::reply_of_many(r.rest(), 0, &[]);
+    let (same, at) = r.padding().unwrap();
+    assert_eq!((same, plain.padding()), (padding, None));
+    assert_eq!(plain.padded(same, at).opaque(500), Ok(&item[..]));
     assert_eq!(r.eligible_opaque(500), Ok(Item::Unreduced(&item)));
     assert_eq!((r.eligible(), r.u64(), r.is_empty()), (Ok(None), Ok(7), true));
     // What is not padded is read as it is.

@@ -26,7 +26,7 @@ struct Sent<'a> {
 fn check(version: Version, sent: &Sent<'_>) -> Result<Arrived, ReplyFault> {
     let (first, second) = (segments(&[4, 4]), segments(&[10]));
     let reply = segments(&[400, 600]);
-    let offered = Offered { writes: &[&first, &second], reply: Some(&reply) };
+    let offered = Offered { writes: &[&first, &second], reply: Some(&reply), reads: false };
     check_against(version, &offered, sent)
 }
 
@@ -159,6 +159,21 @@ fn a_reply_has_no_read_list() {
     for version in BOTH {
         let checked = check_reply(version, &Offered::default(), &lists);
         assert_eq!(checked, Err(ReplyFault::ReadList));
+    }
+}
+
+#[test]
+fn a_reply_is_read_where_that_is_agreed_and_never_in_the_reply_chunk_as_well() {
+    let written = Xdr::default().words(&[1]).write_chunk(&[(99, 8, 7)]).0;
+    let reply = WriteList::decode_optional(&mut Reader::new(&written)).unwrap();
+    let offer = segments(&[64]);
+    let offered = Offered { reply: Some(&offer), reads: true, ..Offered::default() };
+    for external in [true, false] {
+        let lists = ReplyLists { reads: true, external, ..ReplyLists::default() };
+        let arrived = check_reply(Version::One, &offered, &lists).unwrap();
+        assert_eq!((arrived.body, arrived.writes.len()), (Body::Read, 0));
+        let both = ReplyLists { reply, ..lists };
+        assert_eq!(check_reply(Version::One, &offered, &both), Err(ReplyFault::TwoBodies));
     }
 }
 

@@ -242,7 +242,8 @@ fn a_reply_returns_the_chunks_that_were_offered() {
                 message(chunks.wire_len(version), payload, |w| chunks.encode(version, w, 5, 9));
             let back = Reply::of(&received(version, &bytes)).expect("a Reply");
             assert_eq!((back.xid, back.payload), (5, payload));
-            let offered = Offered { writes: &[&write], reply: special.then_some(&reply) };
+            let reply = special.then_some(&reply[..]);
+            let offered = Offered { writes: &[&write], reply, ..Offered::default() };
             let arrived = check_reply(version, &offered, &back.lists).expect("as it was offered");
             assert_eq!(arrived.writes[0].written, 9);
             let body = if special { Body::ReplyChunk { length: 20 } } else { Body::Inline };

@@ -8,6 +8,7 @@ use haulage_proto::chunk::Returned;
 use haulage_proto::exchange::{Arrived, Offered, ReplyLists, check_reply};
 use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
+use haulage_proto::v1::padding::Padding;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::requester::Xids;
 use haulage_proto::verbs::{Flags, Handle};
@@ -86,7 +87,9 @@ pub(super) struct Kept {
     queued: Option<(Local, Encoded)>,
     /// The plan by which a Call that was refused goes again.
     pub(super) again: Option<Box<Again>>,
-    reply: Option<Message>,
+    pub(super) reply: Option<Message>,
+    /// The padding in the Payload stream of the Reply, if there may be any (version 1, RFC 5666).
+    pub(super) padding: Option<Box<Padding>>,
     pub(super) error: Option<CallError>,
 }
 
@@ -117,6 +120,8 @@ pub(crate) enum Stage {
     Sent,
     /// Has no Reply, and waits until its Send has completed.
     Leaving,
+    /// Answered; waits for its Payload stream, which is being read (version 1, RFC 5666).
+    Reading,
     /// Answered, or given up; waits until its handles are dead.
     Fencing,
     /// Ended; the caller does not know it yet.
@@ -133,10 +138,12 @@ pub(crate) struct EndedCall {
     pub(crate) caller: Caller,
     pub(crate) version: Version,
     pub(crate) reply: Option<Message>,
+    /// The padding in the Payload stream of the Reply, if there may be any.
+    pub(crate) padding: Option<Box<Padding>>,
     pub(crate) error: Option<CallError>,
     pub(crate) arguments: Items<Local>,
     pub(crate) rooms: Items<Local>,
-    /// The lease of the Reply chunk.
+    /// The lease of the Reply chunk, or of a Reply that was read.
     pub(crate) chunk: Option<Local>,
     /// The lengths that the Reply gives for its chunks, if the Call had any.
     pub(crate) arrived: Option<Arrived>,
@@ -202,7 +209,8 @@ impl Found<'_> {
     #[cold]
     fn takes_back(self, common: &mut Common, held: usize) -> bool {
         let Self { call, .. } = self;
-        if call.opens && held <= common.pool.gauges().free_bytes / HELD_PART {
+        let is_reading = call.stage == Stage::Reading;
+        if call.opens && !is_reading && held <= common.pool.gauges().free_bytes / HELD_PART {
             return false;
         }
         let why = match call.stage {
@@ -213,6 +221,8 @@ impl Found<'_> {
             // [V2-7.4-1] with the handle still valid, a late answer would be written over that of a later Call.
             //~ V2-7.4-1: `"a call was not answered, and its handle stays valid"` -> `return false`
             Stage::Sent => "a call was not answered, and its handle stays valid",
+            // Nothing but the end of the connection ends a Read.
+            Stage::Reading => "a reply was not read in time",
             // [V2-7.4-1] memory that cannot be invalidated is protected by closing.
             //~ V2-7.4-1: `"an invalidation did not complete in time"` -> `return false`
             _ => "an invalidation did not complete in time",
@@ -346,6 +356,11 @@ impl MadeCalls {
     pub(crate) fn awaits(&mut self, key: ConnectionKey, xid: u32) -> bool {
         let slot = self.xids.find(xid);
         slot.and_then(|slot| self.get_mut(slot)).is_some_and(|found| found.awaits_answer(key))
+    }
+
+    /// Finds the slot of a Call by its XID.
+    pub(super) fn find(&self, xid: u32) -> Option<usize> {
+        self.xids.find(xid)
     }
 
     /// Finds the Call that an answer is for, if it has been neither answered nor given up. The slot of a Call that was
@@ -499,7 +514,7 @@ impl MadeCalls {
     }
 
     /// Posts a LocalInv for every handle of an answered Call that is still valid, or finishes the Call.
-    fn fence_rest(&mut self, common: &mut Common, slot: usize) {
+    pub(super) fn fence_rest(&mut self, common: &mut Common, slot: usize) {
         let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { return };
         let exposed_leases = self
             .exposed_leases
@@ -545,7 +560,7 @@ impl MadeCalls {
     pub(super) fn end_finished(&mut self, slot: usize, abilities: &Abilities) -> Option<EndedCall> {
         let MadeCall { connection, caller, version, opens, .. } =
             self.calls.get_mut(slot).and_then(Option::take)?;
-        let Kept { reply, mut error, .. } = std::mem::take(self.kept.get_mut(slot)?);
+        let Kept { reply, padding, mut error, .. } = std::mem::take(self.kept.get_mut(slot)?);
         self.xids.close(slot);
         let (mut leases, mut arrived) = (Taken::default(), None);
         if let Some(exposed_leases) = self.exposed_leases.get_mut(slot).filter(|_| opens) {
@@ -562,6 +577,7 @@ impl MadeCalls {
             caller,
             version,
             reply,
+            padding,
             error,
             arguments,
             rooms,
@@ -576,7 +592,7 @@ impl MadeCalls {
     }
 
     /// Ends a Call: its caller is told later in the turn. A Call that was given up and not answered keeps its slot.
-    fn finish(&mut self, slot: usize) {
+    pub(super) fn finish(&mut self, slot: usize) {
         let Some(Found { call, kept, .. }) = self.get_mut(slot) else {
             panic!("a Call that ends is in the table");
         };
@@ -617,11 +633,13 @@ impl MadeCalls {
             if let Some(proof) = proof.filter(|_| call.opens) {
                 exposed_leases.quiesce(proof);
             }
-            if std::mem::replace(&mut call.stage, Stage::Finished) == Stage::Finished {
+            let stage = std::mem::replace(&mut call.stage, Stage::Finished);
+            if stage == Stage::Finished {
                 continue;
             }
             // An answered Call that only waited for its LocalInv keeps its answer.
-            if kept.reply.is_none() && kept.error.is_none() {
+            let lacks_reply = kept.reply.is_none() || stage == Stage::Reading;
+            if lacks_reply && kept.error.is_none() {
                 kept.error = Some(error.clone());
             }
             if let Some((buffer, _)) = kept.queued.take() {
@@ -670,14 +688,20 @@ impl MadeCalls {
                 }
                 // P10: the caller is released at once, the leases stay where they are. A Reply that has come is lost if
                 // its Call waits that long for the end of a copy.
-                Stage::Sent | Stage::Leaving | Stage::Fencing if call.caller != Caller::Nobody => {
+                Stage::Sent | Stage::Leaving | Stage::Reading | Stage::Fencing
+                    if call.caller != Caller::Nobody =>
+                {
                     let caller = std::mem::replace(&mut call.caller, Caller::Nobody);
                     exposed_leases.lent = None;
                     self.released.push_back(caller);
                 }
                 // It exposes nothing, and ends with its Send or its connection.
                 Stage::Leaving => {}
-                Stage::Sent | Stage::Fencing | Stage::Finished | Stage::Resting => {
+                Stage::Sent
+                | Stage::Reading
+                | Stage::Fencing
+                | Stage::Finished
+                | Stage::Resting => {
                     let held = self.each().filter(|told| told.connection == key);
                     let held = held.map(|told| told.octets).sum();
                     if self.get_mut(slot).is_some_and(|found| found.takes_back(common, held)) {

@@ -9,7 +9,7 @@ use haulage_proto::verbs::{Handle, Segment};
 
 use super::again::SentCall;
 use super::further::{Further, FurtherLease};
-use super::lease::{CallLease, LeaseRole};
+use super::lease::{CallLease, LeaseRole, ReadStream};
 use crate::items::Items;
 use crate::limits::ITEMS_MAX;
 use crate::outgoing::segments::Segments;
@@ -33,6 +33,8 @@ pub(crate) struct ExposedLeases {
     pub(crate) lent: Option<Local>,
     /// What it takes to send the Call again.
     pub(super) sent: SentCall,
+    /// The Payload stream of a Reply that the server exposes.
+    pub(super) read: ReadStream,
 }
 
 /// What comes back of the leases of a Call: all of a direction, or none of them.
@@ -40,7 +42,7 @@ pub(crate) struct ExposedLeases {
 pub(super) struct Taken {
     pub(super) arguments: Items<Local>,
     pub(super) rooms: Items<Local>,
-    /// The lease of the Reply chunk.
+    /// The lease of the Reply chunk, or of a Reply that was read.
     pub(super) chunk: Option<Local>,
 }
 
@@ -234,7 +236,8 @@ impl ExposedLeases {
         let [_, reply] = &self.offered;
         let writes = self.writes();
         let reply = reply.as_ref().map(Segments::as_slice);
-        let offered = Offered { writes: writes.as_slice(), reply };
+        // A Reply gets here with a Read list only where the engine takes some.
+        let offered = Offered { writes: writes.as_slice(), reply, reads: true };
         self.arrived = Some(check_reply(version, &offered, lists)?);
         Ok(())
     }
@@ -283,6 +286,7 @@ impl ExposedLeases {
         drop(self.item(LeaseRole::Body).take_local());
         let [argument, result, chunk] = [LeaseRole::Argument, LeaseRole::Result, LeaseRole::Reply]
             .map(|role| self.item(role).take_local());
+        let chunk = self.read.take().or(chunk);
         let (arguments, rooms) = (argument.into(), result.into());
         let taken = Taken { arguments, rooms, chunk };
         if self.further.leases.is_empty() { taken } else { self.take_further(taken) }

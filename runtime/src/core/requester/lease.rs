@@ -1,6 +1,7 @@
-//! A lease that a Call of ours exposes to the peer, and its purpose.
+//! A lease that a Call of ours exposes to the peer, and its purpose; and the lease of a Reply that is read.
 
 use haulage_mr_pool::{Exposed, Invalidated, Local};
+use haulage_proto::chunk::Reduced;
 use haulage_proto::verbs::Handle;
 
 use crate::provider::Quiesced;
@@ -91,6 +92,26 @@ impl CallLease {
         match self {
             Self::Exposed(exposed) => Some(exposed.handle()),
             _ => None,
+        }
+    }
+}
+
+/// The Payload stream of a Reply that its server exposes.
+#[derive(Debug, Default)]
+pub(super) enum ReadStream {
+    #[default]
+    None,
+    /// It is being read. The results that were reduced from it have places and lengths.
+    UnderWay(Box<[Reduced]>),
+    Read(Local),
+}
+
+impl ReadStream {
+    /// Takes the stream, if it was read.
+    pub(super) fn take(&mut self) -> Option<Local> {
+        match std::mem::take(self) {
+            Self::Read(stream) => Some(stream),
+            Self::None | Self::UnderWay(_) => None,
         }
     }
 }

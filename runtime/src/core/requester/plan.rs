@@ -242,4 +242,4 @@ impl From<CallFault> for CallError {
 }
 
 /// Stands for a procedure that the binding does not have: the peer will not have it either.
-static UNBOUND: Procedure = Procedure::new("unbound");
+pub(super) static UNBOUND: Procedure = Procedure::new("unbound");

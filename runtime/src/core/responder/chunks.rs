@@ -77,7 +77,7 @@ impl Served {
             [] => octets(procedure.reply_max(&procedure.longest_results())),
             _ => self.results_end(number),
         };
-        let read = read.min(terms.read_reply_max).min(limits.message_max as usize);
+        let read = read.min(terms.read_reply_max).min(limits.read_max());
         let body = if let Some(chunk) = offers.reply {
             let needed = procedure.reply_max(&procedure.longest_results());
             octets(chunk.length().min(needed)).max(inline).max(read)

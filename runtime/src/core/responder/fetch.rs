@@ -9,14 +9,12 @@ use super::{Body, GONE, Responder, Stage, Want};
 use crate::core::common::{Common, share as find_share};
 use crate::core::memory::{Charge, MemoryGrant, Supply, Until};
 use crate::core::vacancy::close_slow;
-use crate::core::work::Held;
+use crate::core::work::Reader;
 use crate::items::Items;
 use crate::key::{CallKey, ConnectionKey};
 use crate::limits::BODY_MAX;
 use crate::outgoing::segments::Segments;
-use crate::provider::{Operation, WorkRequest};
 use crate::service::{Placement, ReducedArgument, Refusal};
-use crate::work::Parts;
 
 impl Responder {
     /// Checks that a Call in the Call chunk `body` can be fetched at all.
@@ -183,8 +181,7 @@ impl Responder {
         }
     }
 
-    /// Posts the Reads that fetch chunks of a Call, one behind the other: one for each part of a segment that goes into one
-    /// lease. The last one is signaled.
+    /// Posts the Reads that fetch chunks of a Call.
     fn read(
         &mut self,
         common: &mut Common,
@@ -196,37 +193,17 @@ impl Responder {
         let Some(call) = self.calls.get_mut(name) else { panic!("{GONE}") };
         call.stage = stage;
         let key = call.connection;
-        let Some(mut sinks) = leases.into_sinks() else {
+        let Some(sinks) = leases.into_sinks() else {
             return self.settle_arguments(common, name, Err(Refusal::NoMemory));
         };
-        let Some(connection) = common.connections.get_mut(key) else { panic!("{GONE}") };
-        connection.share.begin_reading();
-        let (mut at, mut parts) = (0, Parts::default());
-        let mut last: Option<WorkRequest> = None;
         let segments = chunks.iter().flat_map(|chunk| chunk.as_slice());
         let claims = segments.filter_map(|&segment| ClaimedSegment::try_from(segment).ok());
-        for claim in claims.filter(|claim| claim.length() > 0) {
-            let end = at + claim.length() as usize;
-            let mut done = 0;
-            sinks.sinks(at..end, |sink| {
-                // A segment has fewer than 2^32 octets.
-                let part = u32::try_from(sink.len()).unwrap_or(u32::MAX);
-                let Ok(source) = claim.window(done, part) else { return };
-                done += u64::from(part);
-                let next = parts.next(Operation::Read { sink, source });
-                last.replace(next).into_iter().for_each(|request| connection.outbox.push(request));
-            });
-            at = end;
-        }
-        let id = common.enter_work(key, Held::Read { sinks, call: name });
-        if let Some(mut request) = last
-            && let Some(connection) = common.connections.get_mut(key)
-        {
-            request.id = id;
-            request.flags.signaled = true;
-            connection.outbox.push(request);
-        }
-        common.connections.touch(key);
+        let claims = claims.filter(|claim| claim.length() > 0);
+        let sources = claims.scan(0, |at, claim| {
+            let start = std::mem::replace(at, *at + claim.length() as usize);
+            Some((claim, start..*at))
+        });
+        common.read(key, sources, sinks, Reader::Served(name));
     }
 
     /// Takes in what was fetched of a Call: its Payload stream, or its arguments.

@@ -80,6 +80,7 @@ fn send(
     };
     let Some(credit) = credit else { panic!("the engine was asked before") };
     connection.held.hold(xid, stream, charge);
+    common.counters.replies_held += 1;
     let returned = call.writes.iter().zip(answer.written(call.writes.len()));
     let returned: Items<Returned<'_>> =
         returned.map(|(write, length)| write.returned(length)).collect();

@@ -152,7 +152,7 @@ impl Requester {
         let arrived = {
             let offered: Vec<_> = call.chunks.writes.iter().map(|chunk| &*chunk.segments).collect();
             let reply = call.chunks.reply.as_ref().map(|chunk| &*chunk.segments);
-            let offered = Offered { writes: &offered, reply };
+            let offered = Offered { writes: &offered, reply, reads: false };
             exchange::check_reply(line.version(), &offered, &lists)
         };
         let arrived = arrived.expect("chunks as they should be");

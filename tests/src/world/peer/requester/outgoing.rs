@@ -175,6 +175,7 @@ impl Outgoing {
             Body::ReplyChunk { .. } => Event::SpecialReply,
             Body::Inline if is_continued => Event::ContinuedReply,
             Body::Inline => Event::SimpleReply,
+            Body::Read => panic!("no Read list is taken"),
         });
         tally.note_if(!is_special && self.chunks.reply.is_some(), Event::UnusedReplyChunk);
         let mut writes = arrived.writes.iter();
