@@ -104,7 +104,8 @@ impl Callee {
     pub fn probe<P: Carrier>(&self, binding: Binding, node: NodeConfig) -> Result<(), Failure> {
         let placement =
             cores::Placement { name: "probe".to_owned(), cpu: None, polling: Polling::Event };
-        let limits = Limits { versions: node.limits.versions, ..client_limits(self.timeout) };
+        let Limits { versions, profile, .. } = node.limits;
+        let limits = Limits { versions, profile, ..client_limits(self.timeout) };
         let node = NodeConfig { room: PROBE_ROOM, limits, ..node };
         let mut core = self.clone().connect::<P>(placement, binding, node)?;
         let _step = Step::begin(format_args!("connecting to {}", self.to));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::failure::Failure;
@@ -20,14 +20,16 @@ pub mod rpcbind;
 mod similar;
 pub mod values;
 
-pub use options::{ClientHostOptions, CoreOptions, HostOptions, PeerOptions, RegisterOptions};
+pub use options::{
+    ClientHostOptions, CoreOptions, HostOptions, PeerOptions, RegisterOptions, VersionOptions,
+};
 
 use address::Address;
 use perf::{Count, Perf};
 use rpcbind::ServerAddress;
 use values::{
-    Bytes, Export, Keys, LogFormat, Maybe, Network, Provider, Ratio, Share, Squash, Timeout,
-    Unlimited,
+    Bytes, Export, Keys, LogFormat, Maybe, Network, ProfileName, Provider, Ratio, RpcVersion,
+    Share, Squash, Timeout, Unlimited,
 };
 
 /// A command line without mistakes.
@@ -494,8 +496,16 @@ pub struct ConnectOptions {
 
 /// Reads a command line, the program's name first.
 pub fn parse(arguments: &[OsString]) -> Result<Parsed, Failure> {
-    match CommandLine::try_parse_from(arguments) {
-        Ok(line) => {
+    let matches = CommandLine::command().try_get_matches_from(arguments);
+    let line = matches.and_then(|matches| {
+        let line = CommandLine::from_arg_matches(&matches)?;
+        Ok((line, has_profile_without_version(&matches)))
+    });
+    match line {
+        Ok((_, true)) => Err(Failure::usage(
+            "--profile rfc5666 is a text of version 1, which --rpc-version 2 does not speak",
+        )),
+        Ok((line, false)) => {
             let CommandLine { command, json, verbose, log_format: log } = line;
             Ok(Parsed::Command(command, Output { json, verbose, log }))
         }
@@ -505,6 +515,18 @@ pub fn parse(arguments: &[OsString]) -> Result<Parsed, Failure> {
             }
             _ => Err(Failure::usage(mistakes::in_one_line(&error))),
         },
+    }
+}
+
+/// Returns whether a command is to follow a text of version 1, and to speak version 2 alone.
+fn has_profile_without_version(matches: &ArgMatches) -> bool {
+    match matches.subcommand() {
+        Some((_, matches)) => has_profile_without_version(matches),
+        None => {
+            let profile = matches.try_get_one("profile").ok().flatten();
+            let version = matches.try_get_one("rpc_version").ok().flatten();
+            (profile, version) == (Some(&ProfileName::Rfc5666), Some(&RpcVersion::Two))
+        }
     }
 }
 
@@ -569,8 +591,9 @@ mod tests {
 
     #[test]
     fn the_common_options_are_common() {
-        let common = "--provider iwarp --cores 0 --polling event --crc off --rpc-version 1 --log-format json --json -v";
-        let peers = "--progress-timeout 2.5 --idle-timeout 0 --profile rfc5666";
+        let common = "--provider iwarp --cores 0 --polling event --crc off --rpc-version 1 --profile rfc5666 \
+                      --log-format json --json -v";
+        let peers = "--progress-timeout 2.5 --idle-timeout 0";
         let clients = "--connect [::1]:7 --timeout 0.5";
         let mounts = format!("{clients} --mount-connect :8 --export /exp");
         for line in [

@@ -53,6 +53,8 @@ fn run_over<P: Carrier>(options: &CoreOptions, output: &Output) -> Result<(), Fa
             SERVER_VALUE_MAX,
             "--log-format",
             output.log.name(),
+            "--profile",
+            options.versions.profile.name(),
         ],
         provider: options.provider,
         at: P::own_address()?,
@@ -93,18 +95,17 @@ fn connect<P: Carrier>(
     server: &Server,
     cpu: Option<usize>,
     mode: Polling,
-    &CoreOptions { crc, provider, rpc_version, .. }: &CoreOptions,
+    &CoreOptions { crc, provider, versions, .. }: &CoreOptions,
 ) -> Result<CoreThread<Driver>, Failure> {
     let polling = polling(mode);
     let (to, timeout) = (server.address, TIMEOUT);
-    let config =
-        ClientConfig { to, timeout, crc, cpu, polling, provider, rpc_version, hosts: None };
+    let config = ClientConfig { to, timeout, crc, cpu, polling, provider, versions, hosts: None };
     let thread = Thread { name: "demo-core".to_owned(), cpu, polling };
     cores::start(thread, move || {
         let (load, mut driver) = Load::new();
         let limits =
             haulage::limits::Limits { call_timeout: TIMEOUT, connections_max: 4, ..LIMITS_DEFAULT };
-        let limits = rpc_version.within(limits);
+        let limits = versions.within(limits);
         let (mut core, _) =
             NodeConfig { crc, ..NodeConfig::new(ROOM, limits) }.build::<P, _>(|_, _| Ok(load))?;
         let connection = core

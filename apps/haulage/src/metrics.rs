@@ -322,6 +322,12 @@ impl Page {
                 ("kind=\"reply\"", core.reply_chunks),
             ],
         );
+        self.one(
+            "haulage_replies_held_total",
+            counter,
+            "Replies exposed for clients to read, until they say RDMA_DONE.",
+            core.replies_held,
+        );
         self.many(
             "haulage_parts_total",
             counter,

@@ -232,7 +232,7 @@ impl PeerOptions {
     #[must_use]
     pub const fn within(&self, limits: Limits) -> Limits {
         let (progress_timeout, idle_timeout) = (self.progress_timeout.0, self.idle_timeout.0);
-        Limits { progress_timeout, idle_timeout, profile: self.profile.profile(), ..limits }
+        Limits { progress_timeout, idle_timeout, ..limits }
     }
 }
 
@@ -325,9 +325,7 @@ pub(crate) use over;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haulage::limits::Profile;
-
-    use crate::cli::values::{ProfileName, Timeout, Unlimited};
+    use crate::cli::values::{Timeout, Unlimited};
 
     #[test]
     fn a_server_has_room_for_each_of_its_connections_and_half_for_one_address() {
@@ -335,14 +333,12 @@ mod tests {
         let peers = PeerOptions {
             progress_timeout: Timeout(seconds(3)),
             idle_timeout: Unlimited(Some(seconds(9))),
-            profile: ProfileName::Rfc5666,
         };
         for connections in [1, 3, 256, Count::MAX] {
             let limits = server_limits(&peers, Count(connections));
             assert_eq!(limits.connections_max, connections);
             assert_eq!(limits.connections_each_max, connections.div_ceil(2));
             assert!(limits.receives_max >= 2 * RECEIVES_IDLE * connections);
-            assert_eq!(limits.profile, Profile::Rfc5666);
             assert!(slots(&limits) > connections as usize, "newcomers have to ask somewhere");
             assert_eq!(
                 (limits.progress_timeout, limits.idle_timeout),

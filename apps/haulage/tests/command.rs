@@ -41,6 +41,20 @@ fn a_wrong_version_of_rpc_over_rdma_is_answered_with_the_three_that_there_are() 
 }
 
 #[test]
+fn a_text_of_version_1_is_not_for_version_2() {
+    const COMMANDS: &str = "kv keys|kv serve|kv bench|demo|perf serve|perf run null|perf local null|\
+                            store ls|store put - /a|store serve --export memory:64MiB";
+    for command in COMMANDS.split('|') {
+        let arguments = format!("{command} --profile rfc5666 --rpc-version 2");
+        let output = haulage(&arguments.split(' ').collect::<Vec<_>>());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {stderr}");
+        assert_eq!((stderr.lines().count(), output.stdout.len()), (1, 0), "{stderr}");
+        assert!(stderr.contains("--profile rfc5666 is a text of version 1"), "{stderr}");
+    }
+}
+
+#[test]
 fn odd_sizes_and_counts_are_refused_in_words_before_anything_is_allocated() {
     const HUGE: &[&str] =
         &["18446744073709551615", "9223372036854775808", "17179869183GiB", "100000GiB"];

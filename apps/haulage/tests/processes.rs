@@ -398,11 +398,14 @@ fn both_versions_move_values_over_both_providers() {
 }
 
 #[test]
-fn a_server_with_the_profile_of_rfc_5666_serves_clients_of_today() {
+fn a_server_with_the_profile_of_rfc_5666_serves_clients_of_either_text() {
     for provider in ["iwarp", "shm"] {
         let server = Server::start(&["--provider", provider, "--profile", "rfc5666"]);
-        for version in ["1", "2"] {
+        for (version, profile) in
+            [("1", "rfc8166"), ("1", "rfc5666"), ("auto", "rfc5666"), ("2", "rfc8166")]
+        {
             let common = ["--provider", provider, "--rpc-version", version, "--timeout", "60"];
+            let common = [&common[..], &["--profile", profile]].concat();
             let of = |words: &[&str]| run(&mut server.client(&[words, &common[..]].concat()));
             for length in [5, 70_000] {
                 let value = pattern(length);

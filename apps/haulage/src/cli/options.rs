@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use haulage::limits::Limits;
 
 use super::rpcbind::RpcbindAddress;
 use super::values::{
@@ -19,16 +20,6 @@ pub struct PeerOptions {
     /// Close a connection that has been idle for this long; 0: never
     #[arg(long, value_name = "SECONDS", default_value = "0")]
     pub idle_timeout: Unlimited,
-    /// Text that clients of version 1 may follow. rfc5666: also take padded calls (RDMA_MSGP), and expose replies that
-    /// have no other room to be read by the client, which says RDMA_DONE within --progress-timeout
-    #[arg(
-        long,
-        value_name = "rfc8166|rfc5666",
-        value_enum,
-        default_value = "rfc8166",
-        hide_possible_values = true
-    )]
-    pub profile: ProfileName,
 }
 
 /// Where a server registers: the option of the servers that clients look up.
@@ -62,6 +53,14 @@ pub struct CoreOptions {
     /// CRC32C on every FPDU, used if either end asks for it [default: clients ask, except those of `store`]
     #[arg(long, value_name = "on|off", value_enum)]
     pub crc: Option<Switch>,
+    /// What it speaks
+    #[command(flatten)]
+    pub versions: VersionOptions,
+}
+
+/// What a core speaks.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct VersionOptions {
     /// Versions of RPC-over-RDMA to speak. auto: clients begin with version 2 and fall back to 1,
     /// servers answer in the version of each client
     #[arg(
@@ -72,6 +71,27 @@ pub struct CoreOptions {
         hide_possible_values = true
     )]
     pub rpc_version: RpcVersion,
+    /// Text of version 1 to follow. rfc5666: also take padded messages (RDMA_MSGP), and replies that have no other room
+    /// are exposed by a server, and read by a client, which then says RDMA_DONE
+    #[arg(
+        long,
+        value_name = "rfc8166|rfc5666",
+        value_enum,
+        default_value = "rfc8166",
+        hide_possible_values = true
+    )]
+    pub profile: ProfileName,
+}
+
+impl VersionOptions {
+    /// Every version, as a client speaks that is told nothing.
+    pub const USUAL: Self = Self { rpc_version: RpcVersion::Auto, profile: ProfileName::Rfc8166 };
+
+    /// Returns `limits` with these versions and this profile.
+    #[must_use]
+    pub const fn within(self, limits: Limits) -> Limits {
+        Limits { versions: self.rpc_version.versions(), profile: self.profile.profile(), ..limits }
+    }
 }
 
 /// Whether both ends of a connection prove which hosts they are: the options of servers and clients.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use haulage::limits::{Limits, Profile, Versions};
+use haulage::limits::{Profile, Versions};
 use haulage::sys::cpu;
 
 use super::similar::similar;
@@ -81,28 +81,34 @@ pub enum RpcVersion {
 }
 
 impl RpcVersion {
-    /// Returns `limits` with these versions.
-    #[must_use]
-    pub const fn within(self, limits: Limits) -> Limits {
-        let versions = match self {
+    /// Returns the versions.
+    pub const fn versions(self) -> Versions {
+        match self {
             Self::Auto => Versions::Both,
             Self::One => Versions::OnlyOne,
             Self::Two => Versions::OnlyTwo,
-        };
-        Limits { versions, ..limits }
+        }
     }
 }
 
-/// The text of version 1 that a server follows.
+/// The text of version 1 that a core follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ProfileName {
     /// RFC 8166
     Rfc8166,
-    /// RFC 5666, with padded Calls and Replies that clients read
+    /// RFC 5666, with padded messages and Replies that clients read
     Rfc5666,
 }
 
 impl ProfileName {
+    /// Returns the name that is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rfc8166 => "rfc8166",
+            Self::Rfc5666 => "rfc5666",
+        }
+    }
+
     /// Returns the profile.
     pub const fn profile(self) -> Profile {
         match self {

@@ -46,10 +46,11 @@ fn measure<P: Carrier>(
     let to = lookup::server(&options.connect.connect, NamedProgram::KV, timeout)?;
     let core = &options.connect.core;
     let hosts = &options.connect.hosts;
-    let hosts = ClientHosts::of(hosts, core.rpc_version, &options.connect.connect, output)?;
+    let hosts =
+        ClientHosts::of(hosts, core.versions.rpc_version, &options.connect.connect, output)?;
     let served_by = "haulage kv serve";
     let callee = Callee { to, timeout, served_by, provider: core.provider, hosts };
-    let limits = core.rpc_version.within(plan.client_limits(timeout));
+    let limits = core.versions.within(plan.client_limits(timeout));
     let node = NodeConfig { crc: core.crc, ..NodeConfig::new(plan.memory(), limits) };
     callee.probe::<P>(binding(ITEM_MAX), node.clone())?;
     if !to.ip().is_loopback() {

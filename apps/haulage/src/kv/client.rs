@@ -18,8 +18,9 @@ use haulage_kv::service::binding;
 use haulage_kv::stat::Stat;
 
 use crate::calling::Callee;
+use crate::cli::VersionOptions;
 use crate::cli::bytes;
-use crate::cli::values::{Provider, RpcVersion, Switch};
+use crate::cli::values::{Provider, Switch};
 use crate::failure::Failure;
 use crate::hosts::ClientHosts;
 use crate::node::{Carrier, NodeConfig, client_limits, over};
@@ -50,8 +51,8 @@ pub struct ClientConfig {
     pub polling: Polling,
     /// The provider that carries the messages.
     pub provider: Provider,
-    /// The versions of RPC-over-RDMA that the client speaks.
-    pub rpc_version: RpcVersion,
+    /// What the client speaks.
+    pub versions: VersionOptions,
     /// How the ends prove which hosts they are, if they do.
     pub hosts: Option<Arc<ClientHosts>>,
 }
@@ -239,7 +240,7 @@ impl ClientConfig {
             send_buffers_max: 2 * CALLS_MOST,
             ..client_limits(self.timeout)
         };
-        let limits = self.rpc_version.within(limits);
+        let limits = self.versions.within(limits);
         // A few pages more than the values: keys, arguments, and the slabs they come from.
         NodeConfig { crc: self.crc, ..NodeConfig::new(room + OVERHEAD, limits) }
     }

@@ -74,9 +74,9 @@ pub(super) fn config(connect: &ConnectOptions, output: &Output) -> Result<Client
     let Placement { cpu, polling, .. } = calling::one_core("kv-client", &connect.core)?;
     let timeout = connect.timeout.0;
     let to = lookup::server(&connect.connect, NamedProgram::KV, timeout)?;
-    let CoreOptions { crc, provider, rpc_version, .. } = connect.core;
-    let hosts = ClientHosts::of(&connect.hosts, rpc_version, &connect.connect, output)?;
-    Ok(ClientConfig { to, timeout, crc, cpu, polling, provider, rpc_version, hosts })
+    let CoreOptions { crc, provider, versions, .. } = connect.core;
+    let hosts = ClientHosts::of(&connect.hosts, versions.rpc_version, &connect.connect, output)?;
+    Ok(ClientConfig { to, timeout, crc, cpu, polling, provider, versions, hosts })
 }
 
 pub(super) fn parse_key(key: &str) -> Result<Key<'_>, Failure> {

@@ -47,7 +47,8 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let rpcbind = registration::prepare(&options.register, options.core.provider)?;
     let thread = serving::one_core("kv-core", &options.core, output)?;
     let addresses = options.listen.resolve(None)?;
-    let hosts = ServerHosts::of(&options.hosts, options.core.rpc_version, NO_VERSION_ONE, output)?;
+    let hosts =
+        ServerHosts::of(&options.hosts, options.core.versions.rpc_version, NO_VERSION_ONE, output)?;
     if options.hosts.host_auth != HostPolicy::Required {
         warn_if_open(&addresses, output);
     }
@@ -60,7 +61,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
         Seed::random().map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
     let limits =
         server_limits(&options.peers, open_files::connections(options.connections, 0, output)?);
-    let limits = options.core.rpc_version.within(limits);
+    let limits = options.core.versions.within(limits);
     let limits = Limits { calls_out_max: KvService::CALLS_OUT_MAX, ..limits };
     let crc = options.core.crc;
     let (asking, questions) = http::way();

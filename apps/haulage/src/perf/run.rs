@@ -49,7 +49,7 @@ pub fn against(
     let to = calling::reachable(&connect.resolve(Some(timeout))?, timeout)?;
     let sides = Sides { clients: vec![near], servers: Vec::new(), shared: Vec::new() };
     let server = ServerAddress::At(connect.clone());
-    let hosts = ClientHosts::of(hosts, options.core.rpc_version, &server, output)?;
+    let hosts = ClientHosts::of(hosts, options.core.versions.rpc_version, &server, output)?;
     let (far, polling, is_group) = (Far::At(to, hosts), placement.polling, false);
     let bench = Bench { plan, options, sides, is_group, far, timeout, polling };
     measure(&[bench], Series::Repeated, output)

@@ -32,7 +32,8 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     let threads = serving::cores("perf-core", &options.core, output)?;
     let (cpu, polling) = (threads.first().and_then(|first| first.cpu), options.core.polling);
     let addresses = options.listen.resolve(None)?;
-    let hosts = ServerHosts::of(&options.hosts, options.core.rpc_version, NO_VERSION_ONE, output)?;
+    let hosts =
+        ServerHosts::of(&options.hosts, options.core.versions.rpc_version, NO_VERSION_ONE, output)?;
     let is_open = options.hosts.host_auth != HostPolicy::Required;
     if is_open {
         warn_if_open(&addresses, output);
@@ -45,7 +46,7 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     let memory = usize::try_from(options.memory.0).unwrap_or(usize::MAX);
     let room = Room { connections: options.connections.0, in_flight: options.depth.0, memory };
     let room = room.part(threads.len());
-    let limits = options.core.rpc_version.within(options.peers.within(room.limits()));
+    let limits = options.core.versions.within(options.peers.within(room.limits()));
     let node = NodeConfig {
         asked: Some(options.memory.0),
         crc: options.core.crc,

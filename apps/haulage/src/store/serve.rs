@@ -95,7 +95,7 @@ fn serve<P: Carrier>(
     let rpcbind = registration::prepare(&options.register, options.core.provider)?;
     let thread = serving::one_core("store-core", &options.core, output)?;
     let addresses = Addresses::resolve(options)?;
-    let hosts = ServerHosts::of(&options.hosts, options.core.rpc_version, NO_TCP, output)?;
+    let hosts = ServerHosts::of(&options.hosts, options.core.versions.rpc_version, NO_TCP, output)?;
     let privilege = Privilege::here();
     check_owner(owner, privilege, claims(options))?;
     addresses.warn_if_open(options, privilege, output);
@@ -114,7 +114,7 @@ fn serve<P: Carrier>(
     };
     // No option sets a timeout for Calls: the client's kernel has timeouts of its own.
     let limits = server_limits(&options.peers, connections);
-    let limits = options.core.rpc_version.within(limits);
+    let limits = options.core.versions.within(limits);
     let (config, crc) = (config(options, owner), options.core.crc);
     let trusted = trust_in_callers(options, privilege);
     let gate = Gate::new(admission, trusted).telling(tell_notices(*output)?);

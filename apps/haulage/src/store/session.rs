@@ -23,7 +23,8 @@ use haulage_store::nfs3::binding::{Limits, binding};
 
 use crate::calling::{self, Callee};
 use crate::cli::MountOptions;
-use crate::cli::values::{RpcVersion, Switch};
+use crate::cli::VersionOptions;
+use crate::cli::values::Switch;
 use crate::failure::Failure;
 use crate::hosts::ClientHosts;
 use crate::node::{Carrier, NodeConfig, client_limits, over};
@@ -53,8 +54,9 @@ impl Session {
             .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;
         let to = lookup::server(&options.connect, NamedProgram::NFS, timeout)?;
         let provider = options.core.provider;
-        let versions = options.core.rpc_version;
-        let hosts = ClientHosts::of(&options.hosts, versions, &options.connect, output)?;
+        let versions = options.core.versions;
+        let hosts =
+            ClientHosts::of(&options.hosts, versions.rpc_version, &options.connect, output)?;
         if hosts.as_ref().is_some_and(|hosts| hosts.is_required())
             && options.mount_connect.is_some()
         {
@@ -74,7 +76,7 @@ impl Session {
             placement,
             identity: identity.clone(),
             crc,
-            rpc_version: versions,
+            versions,
             mounts_there: options.mount_connect.is_none(),
         };
         let mut core = over!(provider, start, (how, callee.clone()))?;
@@ -119,7 +121,7 @@ struct How {
     placement: cores::Placement,
     identity: Identity,
     crc: Option<Switch>,
-    rpc_version: RpcVersion,
+    versions: VersionOptions,
     /// Whether MOUNT is asked at the port of NFS.
     mounts_there: bool,
 }
@@ -179,10 +181,10 @@ fn find_root(
 
 /// Starts a client's core, and connects, once for NFS and once for MOUNT.
 fn start<P: Carrier>(how: How, callee: Callee) -> Result<CoreThread<Clients>, Failure> {
-    let How { placement, identity, crc, rpc_version, mounts_there } = how;
+    let How { placement, identity, crc, versions, mounts_there } = how;
     cores::start(placement, move || {
         let room = memory_max(&LIMITS) + OVERHEAD;
-        let limits = rpc_version.within(client_limits(callee.timeout));
+        let limits = versions.within(client_limits(callee.timeout));
         let node = NodeConfig { crc, ..NodeConfig::new(room, limits) };
         let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
         let mut connect = |binding| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haulage::cores::group::Group;
+use haulage::limits::Limits;
 
 use crate::calling::Callee;
 use crate::cli::perf::PerfOptions;
@@ -62,7 +63,7 @@ impl Bench<'_> {
 
     pub(super) fn client_node(&self) -> NodeConfig {
         let (plan, core) = (&self.plan, &self.options.core);
-        let limits = core.rpc_version.within(plan.client_limits(self.timeout));
+        let limits = core.versions.within(plan.client_limits(self.timeout));
         NodeConfig { crc: core.crc, ..NodeConfig::new(plan.memory(), limits) }
     }
 
@@ -126,6 +127,8 @@ impl Bench<'_> {
                 &connections,
                 "--depth",
                 &depth,
+                "--profile",
+                core.versions.profile.name(),
             ],
             at: P::own_address()?,
             cores,
@@ -141,7 +144,9 @@ impl Bench<'_> {
         let threads = serving::threads("perf-server", &self.sides.servers, self.polling);
         let any = vec![SocketAddr::new(P::own_address()?, 0)];
         let (room, crc) = (room.part(threads.len()), self.options.core.crc);
-        let node = NodeConfig { crc, ..NodeConfig::new(room.memory, room.limits()) };
+        let profile = self.options.core.versions.profile.profile();
+        let limits = Limits { profile, ..room.limits() };
+        let node = NodeConfig { crc, ..NodeConfig::new(room.memory, limits) };
         let services = serve::services(threads.len());
         let server = serve::start::<P, _>(threads, services, &node, &any)?;
         Ok((server.started().listening()?.address, FarEnd::Threads(server)))
