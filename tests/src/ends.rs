@@ -56,20 +56,7 @@ pub struct Keeper {
 
 impl Service for Keeper {
     fn programs(&self) -> Vec<Program> {
-        let item = Eligible::opaque(ITEM_MAX);
-        let procedures = vec![
-            Procedure::new("NULL").idempotent(),
-            Procedure::new("PUT").argument(item).idempotent(),
-            Procedure::new("GET").result(item).idempotent(),
-            Procedure::new("ECHO").idempotent(),
-            Procedure::new("HOLD"),
-            Procedure::new("LIST").results_max(LIST_MAX).idempotent(),
-            Procedure::new("SWAP").argument(item).result(item),
-            Procedure::new("LATE_SWAP").argument(item).result(item),
-            Procedure::new("LATE_GET").result(item).idempotent(),
-            Procedure::new("TALLY").results_max(8).idempotent(),
-        ];
-        vec![Program::new(Binding { program: PROGRAM, version: 1, procedures })]
+        vec![Program::new(binding())]
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -128,6 +115,24 @@ impl Service for Keeper {
         self.late.iter().for_each(|(token, _)| cx.resume(*token));
         false
     }
+}
+
+/// Returns the binding of [`Keeper`].
+pub fn binding() -> Binding {
+    let item = Eligible::opaque(ITEM_MAX);
+    let procedures = vec![
+        Procedure::new("NULL").idempotent(),
+        Procedure::new("PUT").argument(item).idempotent(),
+        Procedure::new("GET").result(item).idempotent(),
+        Procedure::new("ECHO").idempotent(),
+        Procedure::new("HOLD"),
+        Procedure::new("LIST").results_max(LIST_MAX).idempotent(),
+        Procedure::new("SWAP").argument(item).result(item),
+        Procedure::new("LATE_SWAP").argument(item).result(item),
+        Procedure::new("LATE_GET").result(item).idempotent(),
+        Procedure::new("TALLY").results_max(8).idempotent(),
+    ];
+    Binding { program: PROGRAM, version: 1, procedures }
 }
 
 /// Starts a server of a [`Keeper`].

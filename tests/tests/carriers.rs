@@ -1,5 +1,9 @@
 //! What the protocol demands of both ends, through the key-value service over every provider: several data items in one
 //! RPC, Replies in several messages, and Calls in reverse direction, in both versions; and hosts that prove which they are.
+//! Replies that are read are in [`reading`].
+
+#[path = "carriers/reading.rs"]
+mod reading;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,6 +53,13 @@ macro_rules! carrier {
             fn carries_what_version_1_has_of_it() {
                 if let Some(network) = $network {
                     Ends::new(network, Versions::OnlyOne).everything();
+                }
+            }
+
+            #[test]
+            fn carries_replies_that_are_read() {
+                if let Some(network) = $network {
+                    reading::exchange(network);
                 }
             }
 
