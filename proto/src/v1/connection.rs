@@ -236,6 +236,8 @@ impl Connection {
             Some(Answer::Granting(credit)) => self.credits.on_answer(credit),
             Some(Answer::Held(credit)) => {
                 self.credits.on_answer(credit);
+                // [R5666-3.8-5]
+                //~ R5666-3.8-5: `self.credits.on_held()` -> `{}`
                 self.credits.on_held();
             }
             Some(Answer::Unsupported { low, high }) => {

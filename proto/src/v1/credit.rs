@@ -201,7 +201,6 @@ impl Credits {
     pub(super) fn lend_calls(&mut self, count: u32) -> u32 {
         let Requester { granted, unanswered, unreleased, .. } = self.requester;
         // [R5666-3.3-4] [R5666-4.1-5] [R5666-3.8-5] the same bounds as in `may_call`.
-        //~ R5666-3.8-5: `unanswered.saturating_add(unreleased)` -> `unanswered.max(unreleased.min(0))`
         //~ R8167-4.1-1: `unreleased` -> `unreleased + self.responder.owed` together
         let credits = granted.saturating_sub(unanswered.saturating_add(unreleased));
         let receives = self.spare().saturating_sub(self.promised());

@@ -466,7 +466,7 @@ fn what_is_not_released_keeps_its_credit() {
     pair.thread.stop().unwrap();
 }
 
-/// A service that makes two Calls for one that is answered while another is being read.
+/// A service that makes a Call for each that is answered while the Reply to another is being read.
 #[derive(Default)]
 struct Asks(Option<ConnectionId>);
 
@@ -487,8 +487,9 @@ impl Service for Asks {
             0 => {
                 ask(cx, GIVE, 1);
                 ask(cx, NULL, 2);
+                ask(cx, NULL, 2);
             }
-            2 => (0..2).for_each(|_| ask(cx, NULL, 3)),
+            2 => ask(cx, NULL, 3),
             _ => {}
         }
     }
@@ -505,14 +506,15 @@ impl Asks {
 fn what_is_not_released_keeps_its_credit_from_calls_of_a_service() {
     let mut pair = Pair::of(LIMITS, 16, Asks::default);
     let xid = pair.called();
-    pair.link.send(&plain(xid, 2)).unwrap();
-    let [give, null] = [pair.called(), pair.called()];
+    pair.link.send(&plain(xid, 3)).unwrap();
+    let [give, first, second] = [pair.called(), pair.called(), pair.called()];
     let whole = segment(pair.expose(&stream(give, &[&item(2000)])));
     let mut reply = to_read(give, &[(0, whole)]);
     reply[8..12].copy_from_slice(&2_u32.to_be_bytes());
-    // Both are there before the Read is answered.
-    pair.link.send(&reply).unwrap();
-    pair.link.send(&plain(null, 2)).unwrap();
+    // All are there before the Read is answered.
+    for message in [reply, plain(first, 2), plain(second, 2)] {
+        pair.link.send(&message).unwrap();
+    }
     // [R5666-3.8-5]
     let third = pair.called();
     pair.is_told(give);
