@@ -83,16 +83,27 @@ impl Leases {
     /// If the item has another length.
     pub fn copy_from_slice(&mut self, octets: &[u8]) {
         assert_eq!(self.len(), octets.len(), "as many octets as the item has");
+        self.write_at(0, octets);
+    }
+
+    /// Copies `octets` into the item, from the octet `at` on.
+    ///
+    /// # Panics
+    /// If the item has fewer octets behind that.
+    pub fn write_at(&mut self, mut at: usize, octets: &[u8]) {
         let leases = match self {
             Self::One(lease) => slice::from_mut(lease),
             Self::Several(leases) => leases.as_mut_slice(),
         };
         let mut rest = octets;
         for lease in leases {
-            let (part, behind) = rest.split_at(lease.len());
-            lease.bytes_mut().copy_from_slice(part);
+            let room = lease.bytes_mut().get_mut(at..).unwrap_or_default();
+            let (part, behind) = rest.split_at(rest.len().min(room.len()));
+            room[..part.len()].copy_from_slice(part);
+            at = at.saturating_sub(lease.len());
             rest = behind;
         }
+        assert!(rest.is_empty(), "the item has all octets");
     }
 
     /// Returns the lease that has all octets.

@@ -61,7 +61,7 @@ use thiserror::Error;
 use crate::cores::deal::Slots;
 use crate::cores::seat::Seat;
 use crate::hosts::HostAuth;
-use crate::limits::{INLINE_SIZE, Limits, SEND_BUFFER};
+use crate::limits::{Limits, SEND_BUFFER};
 use crate::provider::{ConnectError, Counters, Event, Provider, Waker};
 use crate::service::{CallError, ConnectionId, Reply, Unsupported};
 
@@ -166,7 +166,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             listeners: Vec::new(),
             seat,
             events: Vec::with_capacity(events_per_turn),
-            incoming: vec![0; INCOMING].into(),
+            incoming: vec![0; INCOMING * limits.receive_size as usize].into(),
             events_per_turn,
             drain_by: None,
             is_abandoned: false,
@@ -469,7 +469,8 @@ impl<P: Provider, S: Service> Core<P, S> {
     fn take_in_place(&mut self, now: Instant, budget: usize) -> usize {
         let Self { provider, service, inner, incoming, reply, .. } = self;
         let mut runs = Runs { inner, service, now, reply, is_in_place: true };
-        provider.receive_in_place(incoming, INLINE_SIZE, budget, &mut runs)
+        let length_max = runs.inner.common.limits.receive_size as usize;
+        provider.receive_in_place(incoming, length_max, budget, &mut runs)
     }
 
     /// Takes in what has arrived over TCP, of at most `budget` connections. Returns how much was done.
@@ -548,5 +549,5 @@ const LATE: Duration = Duration::from_millis(20);
 const CATCHING_UP: Duration = Duration::from_millis(10);
 /// Entries taken from other threads in one turn, at most.
 const MESSAGES_PER_TURN: usize = 64;
-/// Octets of the buffer for messages delivered without Receives.
-const INCOMING: usize = 2 * INLINE_SIZE;
+/// Receives that are as long as the buffer for messages delivered without Receives.
+const INCOMING: usize = 2;

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use haulage_proto::negotiate;
+use haulage_proto::rtrext::properties::{Offer, RTRS_XREQ};
+use haulage_proto::rtrext::structure::{BufferSegment, FLAG_TARGETABLE, Structure};
 use haulage_proto::v1;
 use haulage_proto::v1::connection::{CallLimits, Late, Reverse};
 use haulage_proto::v1::private_data::PrivateData;
@@ -83,6 +85,13 @@ pub struct Limits {
     /// Replies and Calls encoded and not yet sent. The Replies of one connection hold at most
     /// [`Self::replies_each`] of them, and those of one origin at most as many as they leave free.
     pub send_buffers_max: u32,
+    /// Octets of one Receive: at least [`INLINE_SIZE`]. If there are more, peers of version 2 may send the data items of a
+    /// Call along with its message, where that is no longer (round-trip extensions, Send-based placement): a Call with a
+    /// short item then takes one round trip instead of two. Each Receive takes as much memory, whoever uses it.
+    pub receive_size: u32,
+    /// Octets of the longest message that this core sends: at least [`INLINE_SIZE`]. If there are more, its Calls bring their
+    /// data items along with their messages, where these are no longer and the peer takes them.
+    pub send_size: u32,
     /// Octets of the longest Call or Reply that may come in several messages (version 2, continued messages). Memory for
     /// all of it is taken when the first one arrives; that of a Call is charged to its connection.
     pub message_max: u32,
@@ -121,6 +130,8 @@ pub const LIMITS_DEFAULT: Limits = Limits {
     receives_max: 2048,
     calls_out_max: 256,
     send_buffers_max: 512,
+    receive_size: wire(INLINE_SIZE),
+    send_size: wire(INLINE_SIZE),
     message_max: 1 << 20,
     remote_clients_max: 16,
     setup_timeout: Duration::from_secs(5),
@@ -155,6 +166,14 @@ pub const LEAVING_MAX: u32 = 8;
 /// Octets of one Receive buffer, and of the largest message we send inline: a page of payload, and the headers before
 /// it. Private data counts in units of 1024 octets.
 pub const INLINE_SIZE: usize = 5 << 10;
+
+/// Octets of one Receive, and of a message, that has room for 16 KiB of data items behind 4 KiB of headers and Payload
+/// stream.
+pub const PLACING_SIZE: u32 = 20 << 10;
+
+/// Where data items may start in a message with data items: the octets of the parts of each Receive before the last, which
+/// has the rest. The first has no data items.
+const PARTS: [u32; 4] = [256, 256, 512, 4096];
 
 /// [`SEGMENTS_MAX`], as the type of the fields on the wire.
 pub(crate) const SEGMENTS_MAX_WIRE: u32 = 16;
@@ -210,12 +229,12 @@ pub const ITEM_MAX: usize = 64 << 20;
 
 /// Returns the properties that a peer is told (P7: segments cover the largest item). `serves` are the Calls of its server
 /// that a client serves.
-fn our_properties(serves: Reverse) -> Properties {
+fn our_properties(serves: Reverse, send_size_max: u32, receive_buffer_size: u32) -> Properties {
     Properties {
         // Whatever a provider moves for a server, it moves for a client.
         reverse: if serves == Reverse::None { REVERSE_NONE } else { REVERSE_GENL },
-        send_size_max: wire(INLINE_SIZE),
-        receive_buffer_size: wire(INLINE_SIZE),
+        send_size_max,
+        receive_buffer_size,
         segment_size_max: wire(ITEM_MAX),
         segment_count_max: SEGMENTS_MAX_WIRE,
     }
@@ -280,6 +299,34 @@ impl Limits {
         (self.message_max as usize).saturating_add(INLINE_SIZE)
     }
 
+    /// Returns what an end of a connection offers of the round-trip extensions; `None` if that is nothing. `calls_go` are the
+    /// directions of Calls.
+    pub(crate) fn extension(&self, role: Role, calls_go: CallsGo) -> Option<Offer> {
+        let (sends, takes) = match role {
+            Role::Client => (true, calls_go == CallsGo::BothWays),
+            Role::Server => (calls_go == CallsGo::BothWays, true),
+        };
+        let inline = wire(INLINE_SIZE);
+        let sends = sends && self.send_size > inline;
+        let structure = self.structure().filter(|_| takes);
+        (sends || structure.is_some()).then(|| Offer {
+            support: RTRS_XREQ,
+            structure: self.structure(),
+            ..Offer::default()
+        })
+    }
+
+    /// Returns the parts of each Receive; `None` if it has no room for data items.
+    fn structure(&self) -> Option<Structure> {
+        let rest = self.receive_size.checked_sub(PARTS.iter().sum()).filter(|rest| *rest > 0)?;
+        let flags = |nth| if nth == 0 { 0 } else { FLAG_TARGETABLE };
+        let parts = PARTS.into_iter().chain([rest]).enumerate();
+        let parts =
+            parts.map(|(nth, length)| BufferSegment { length, align: 64, flags: flags(nth) });
+        let parts: Vec<_> = parts.collect();
+        Structure::new(&parts)
+    }
+
     /// Returns the configuration of a connection's engine.
     pub(crate) fn engine(
         &self,
@@ -295,6 +342,8 @@ impl Limits {
             (Role::Server, CallsGo::BothWays) => (Reverse::None, true),
         };
         let takes_calls = role == Role::Server || serves != Reverse::None;
+        // Replies are no longer than other ends expect them.
+        let send_size = if calls { self.send_size } else { wire(INLINE_SIZE) };
         let one = v1::connection::Config {
             role,
             credits_wanted: self.credits_max,
@@ -305,7 +354,7 @@ impl Limits {
         };
         let two = v2::connection::Config {
             role,
-            properties: our_properties(serves),
+            properties: our_properties(serves, send_size, self.receive_size),
             first_xid,
             chunks: CHUNK_LIMITS,
             continued_call_max: if takes_calls { self.message_max } else { 0 },
@@ -321,15 +370,16 @@ impl Limits {
     }
 }
 
-fn wire(size: usize) -> u32 {
-    u32::try_from(size).unwrap_or(u32::MAX)
+#[expect(clippy::cast_possible_truncation, reason = "sizes of messages are far shorter than 4 GiB")]
+const fn wire(size: usize) -> u32 {
+    size as u32
 }
 
 impl Limits {
     /// Octets of the pool that the core keeps for itself; the rest is for data items.
     pub const fn transport_bytes(&self) -> usize {
         let mut bytes = 0;
-        bytes += self.receives_max as usize * INLINE_SIZE;
+        bytes += self.receives_max as usize * (self.receive_size as usize).next_multiple_of(1024);
         // One more buffer is for Replies that are made to leave at once.
         let send_buffers = self.send_buffers_max as usize + 1;
         bytes += send_buffers * SEND_BUFFER.next_multiple_of(1024);
@@ -343,6 +393,9 @@ impl Limits {
         let calls = u32::try_from(caps.registrations_max).unwrap_or(u32::MAX) / ITEMS_MAX;
         self.receives_max = self.receives_max.min(receives);
         self.calls_out_max = self.calls_out_max.min(calls).min(CALLS_OUT_MAX);
+        for size in [&mut self.receive_size, &mut self.send_size] {
+            *size = (*size).min(caps.placing_max).max(wire(INLINE_SIZE)).next_multiple_of(64);
+        }
         let wanted = self.connections_max.max(1);
         self.connections_max = self.connections_max.min(self.receives_max / RECEIVES_IDLE);
         // The provider is never full before the core is: which connection gives way is decided here.
@@ -399,6 +452,8 @@ const _: () = {
     // [V2-4.2.1-6] credit limits stay below 2^31 - 1.
     assert!(LIMITS_DEFAULT.receives_max < (1 << 31) - 1);
     assert!(SEGMENTS_MAX_WIRE as usize == SEGMENTS_MAX);
+    // The parts before the last take what a message without data items may have.
+    assert!(PARTS[0] + PARTS[1] + PARTS[2] + PARTS[3] == wire(INLINE_SIZE));
     // A client's first message fits the version 1 default (P6), whatever comes after it.
     assert!(INLINE_SIZE >= 1024);
 };
@@ -434,7 +489,8 @@ mod tests {
     #[test]
     fn the_segments_that_peers_are_told_of_cover_the_largest_item() {
         // P7
-        let Properties { segment_size_max, segment_count_max, .. } = our_properties(Reverse::None);
+        let Properties { segment_size_max, segment_count_max, .. } =
+            our_properties(Reverse::None, 0, 0);
         assert!(segment_size_max as usize >= ITEM_MAX, "one is enough for an item");
         assert!(segment_count_max > 2 * CHUNKS_MAX, "and for every chunk of a Call");
     }

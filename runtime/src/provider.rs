@@ -33,6 +33,7 @@ pub mod tracing;
 pub mod verbs;
 
 pub(crate) use base::Clock;
+pub(crate) use caps::PLACING_MAX;
 pub use caps::{Caps, Counters, Promises};
 pub use events::{Arrival, ConnectError, DisconnectReason, Event, Stall};
 pub use newcomers::{AcceptFailures, Accepts, Newcomers};

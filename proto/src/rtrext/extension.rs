@@ -189,6 +189,13 @@ impl Extension {
         self.group.is_open().then(|| self.group.xid())
     }
 
+    /// Returns whether no group is under way, and none was broken whose transmissions may still come: a message of the base
+    /// protocol changes nothing here.
+    #[inline]
+    pub(crate) fn is_between(&self) -> bool {
+        self.group.is_idle()
+    }
+
     /// Returns the agreed terms, once setup has ended.
     pub const fn terms(&self) -> Option<&Terms> {
         self.terms.as_ref()

@@ -281,6 +281,12 @@ impl Group {
         self.state == GroupState::Open
     }
 
+    /// Returns whether a first transmission is expected next.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state == GroupState::Idle
+    }
+
     fn broken(&mut self, bad: TransmissionId, info: ReportInfo) -> Received {
         let dir = self.dir();
         let last = self.parts.len().checked_sub(1).and_then(|last| u32::try_from(last).ok());

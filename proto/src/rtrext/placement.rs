@@ -138,6 +138,11 @@ impl<'a> Placement<'a> {
         })
     }
 
+    /// Returns the Payload stream in order: numbers of transmissions, and ranges of these.
+    pub fn payload(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<'a> {
+        self.parts.iter().enumerate().map(|(transmission, part)| (transmission, part.payload()))
+    }
+
     /// Returns the virtual stream in order.
     pub fn stream(&self) -> impl Iterator<Item = Span> + use<'a> {
         let mut payload = Payload { parts: self.parts, transmission: 0, at: 0 };

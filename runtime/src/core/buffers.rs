@@ -55,9 +55,13 @@ impl SendBuffers {
         self.free.pop()
     }
 
-    /// Puts a buffer back, or returns it to the pool while there are spares.
+    /// Puts a buffer back, or returns it to the pool while there are spares. A longer lease, of a message with data items,
+    /// goes home.
     #[inline]
     pub(crate) fn recycle(&mut self, mut buffer: Local) {
+        if buffer.len() > SEND_BUFFER {
+            return;
+        }
         if self.spares > 0 {
             self.spares -= 1;
             return;

@@ -229,6 +229,12 @@ impl Common {
         let config = self.limits.engine(end, first_xid, policy);
         let mut engine = Engine::new(config, remembered).ok()?;
         engine.reserve(RECEIVES_IDLE - engine.reserved());
+        let (role, calls_go) = end;
+        if let Some(offer) = self.limits.extension(role, calls_go)
+            && let Spoken::Two(two) = engine.engine_mut()
+        {
+            two.extend(offer, 1);
+        }
         Some(engine)
     }
 

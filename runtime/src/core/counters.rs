@@ -32,6 +32,10 @@ counts! {
         pub call_chunks: u64,
         /// Calls received with a reduced argument, in a Read chunk.
         pub read_chunks: u64,
+        /// Arguments received along with the messages of their Calls (round-trip extensions).
+        pub arguments_along: u64,
+        /// Arguments sent along with the messages of their Calls (round-trip extensions).
+        pub arguments_sent_along: u64,
         /// Calls received with a Write chunk for a result.
         pub write_chunks: u64,
         /// Calls received with a Reply chunk.

@@ -1,5 +1,7 @@
 //! The programs that a core's service implements: their Calls, and the items that each may move.
 
+use std::ops::Range;
+
 use haulage_proto::chunk::{self, Reduced};
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::auth::AUTH_NONE;
@@ -9,7 +11,9 @@ use haulage_proto::rpc::{
 };
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
+use haulage_proto::verbs::Segment;
 
+use crate::items::Items;
 use crate::limits::INLINE_SIZE;
 use crate::outgoing::segments::Segments;
 use crate::service::{ArgumentLeases, Binding, Program, Reply, ResultSource, Serving};
@@ -85,12 +89,49 @@ pub(crate) struct Offers<'a> {
     pub(crate) reply: Option<&'a Segments>,
 }
 
-/// A reduced argument that is still where its Requester has it.
+/// A reduced argument that is not in memory of its own yet.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadChunk {
     /// Where it belongs in the Payload stream.
     pub(crate) position: u32,
-    pub(crate) segments: Segments,
+    pub(crate) source: ArgumentSource,
+}
+
+/// Where a reduced argument is.
+#[derive(Clone, Debug)]
+pub(crate) enum ArgumentSource {
+    /// In the Requester's memory, to be read.
+    Peer(Segments),
+    /// In these parts of the message of the Call (round-trip extensions).
+    Message(Items<Range<usize>>),
+}
+
+impl ArgumentSource {
+    /// Returns the octets of the argument.
+    pub(crate) fn length(&self) -> u64 {
+        match self {
+            Self::Peer(segments) => segments.length(),
+            Self::Message(parts) => parts.iter().map(|part| part.len() as u64).sum(),
+        }
+    }
+
+    /// Returns the octets of the argument, as a length of our own memory.
+    pub(crate) fn octets(&self) -> usize {
+        usize::try_from(self.length()).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the segments to be read.
+    pub(crate) fn segments(&self) -> &[Segment] {
+        match self {
+            Self::Peer(segments) => segments.as_slice(),
+            Self::Message(_) => &[],
+        }
+    }
+
+    /// Returns whether the argument came with the message of the Call.
+    pub(crate) const fn is_along(&self) -> bool {
+        matches!(self, Self::Message(_))
+    }
 }
 
 /// Memory that the Reply to a Call may take, in octets.
@@ -105,7 +146,8 @@ pub(crate) struct Room {
 impl ReadChunk {
     /// Keeps a Read chunk of a message.
     pub(crate) fn of(chunk: chunk::ReadChunk<'_>) -> Self {
-        Self { position: chunk.position(), segments: Segments::collect(chunk.segments()) }
+        let source = ArgumentSource::Peer(Segments::collect(chunk.segments()));
+        Self { position: chunk.position(), source }
     }
 }
 

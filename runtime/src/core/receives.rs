@@ -18,12 +18,14 @@
 
 mod run;
 
+use std::ops::Range;
+
 use haulage_mr_pool::{Local, Pool, PostedSink};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::verbs::Completion;
 
 use crate::core::work::Name;
-use crate::limits::{INLINE_SIZE, Limits, RECEIVES_IDLE};
+use crate::limits::{Limits, RECEIVES_IDLE};
 use crate::provider::Receive;
 
 pub(crate) use run::ReceivedRun;
@@ -126,8 +128,8 @@ impl Buffers {
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) received: Filled,
-    /// Where the Payload stream starts.
-    pub(crate) payload_at: u32,
+    /// Where in the message the Payload stream is.
+    pub(crate) payload: Range<u32>,
     /// The Payload stream, if it came in several messages, of which this is the last.
     pub(crate) stream: Option<Local>,
 }
@@ -135,8 +137,9 @@ pub(crate) struct Message {
 impl Message {
     /// Keeps a message for the `payload` that it ends with, or for the `stream` of which that is the last part.
     pub(crate) fn new(received: Filled, payload: &[u8], stream: Option<Local>) -> Self {
-        let payload_at = u32::try_from(received.len() - payload.len()).unwrap_or(u32::MAX);
-        Self { received, payload_at, stream }
+        let start = u32::try_from(received.len() - payload.len()).unwrap_or(u32::MAX);
+        let payload = start..received.length;
+        Self { received, payload, stream }
     }
 
     /// Returns the Payload stream.
@@ -145,7 +148,9 @@ impl Message {
         match &self.stream {
             Some(stream) => stream.bytes(),
             None => {
-                buffers.bytes(&self.received).get(self.payload_at as usize..).unwrap_or_default()
+                let Range { start, end } = self.payload;
+                let message = buffers.bytes(&self.received);
+                message.get(start as usize..end as usize).unwrap_or_default()
             }
         }
     }
@@ -166,7 +171,8 @@ impl Receives {
             Posting::All => count,
             Posting::AsManyAsUsed => shared.min(count),
         };
-        let buffers = (0..count).map(|_| pool.lease(INLINE_SIZE).map(Local::into_sink));
+        let size = limits.receive_size as usize;
+        let buffers = (0..count).map(|_| pool.lease(size).map(Local::into_sink));
         Some(Self {
             buffers: Buffers(buffers.collect::<Option<_>>()?),
             returned: (0..count).rev().collect(),
@@ -203,6 +209,11 @@ impl Receives {
     #[inline]
     pub(crate) fn pass(&mut self, messages: u32) {
         self.unreserved += i64::from(messages);
+    }
+
+    /// Borrows a message while the buffers are not lent.
+    pub(crate) fn bytes(&self, received: &Filled) -> &[u8] {
+        self.buffers.bytes(received)
     }
 
     /// Lends the buffers, until [`Self::restore`].
@@ -260,12 +271,13 @@ impl Receives {
 
     fn fill_batch(&mut self) {
         let Buffers(buffers) = &mut self.buffers;
+        let size = self.limits.receive_size as usize;
         let unposted = u32::try_from(self.returned.len()).unwrap_or(u32::MAX);
         let count = unposted.min(self.posted_max.saturating_sub(self.posted));
         (self.cold, self.posted) = (unposted - count, self.posted + count);
         for number in self.returned.drain(self.cold as usize..) {
             let buffer = buffers.get_mut(number as usize);
-            if let Some(view) = buffer.and_then(|buffer| buffer.sink(0..INLINE_SIZE)) {
+            if let Some(view) = buffer.and_then(|buffer| buffer.sink(0..size)) {
                 self.batch.push(Receive::single(Name::Receive(number as usize).wr_id(), view));
             }
         }
@@ -454,7 +466,7 @@ mod tests {
     use haulage_test_support::Rng;
 
     use super::*;
-    use crate::limits::LIMITS_DEFAULT;
+    use crate::limits::{INLINE_SIZE, LIMITS_DEFAULT};
 
     const BEYOND: u32 = 60;
 

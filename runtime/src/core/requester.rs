@@ -23,7 +23,7 @@ use haulage_proto::rpc::CallHeader;
 use haulage_proto::verbs::HeaderPatch;
 use haulage_proto::xdr::{Truncated, Writer};
 
-use self::calls::{MadeCalls, Named};
+use self::calls::{Found, MadeCalls, Named};
 use self::encoded::Encoded;
 use self::further::check_places;
 use self::plan::Planned;
@@ -37,6 +37,7 @@ use crate::service::{self, Binding, CallError, Request};
 
 mod again;
 mod aim;
+mod along;
 mod call_only;
 mod calls;
 mod encoded;
@@ -209,10 +210,13 @@ impl Requester {
     pub(crate) fn on_not_supported(&mut self, common: &mut Common, key: ConnectionKey, xid: u32) {
         let slot = self.calls.find_answered(key, xid);
         let Some(found) = slot.and_then(|slot| self.calls.get_mut(slot)) else { return };
-        let format = if found.call.opens { found.exposed_leases.format() } else { Format::Simple };
-        if let Some(connection) = common.connections.get_mut(key) {
-            connection.engine.not_supported(format);
+        let Found { call, exposed_leases, .. } = found;
+        let Some(connection) = common.connections.get_mut(key) else { return };
+        if call.opens && exposed_leases.is_along {
+            return connection.session.stop_placing();
         }
+        let format = if call.opens { exposed_leases.format() } else { Format::Simple };
+        connection.engine.not_supported(format);
     }
 
     /// Names a Call that is to leave under a send grant, and has `encode` write it into its buffer.

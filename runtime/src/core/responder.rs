@@ -15,7 +15,7 @@
 
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::exchange::Format;
-use haulage_proto::negotiate::{self, Version};
+use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::ReplyHeader;
 use haulage_proto::v1::padding::Padding;
 use haulage_proto::v2::connection::Role;
@@ -39,12 +39,14 @@ use crate::outgoing::segments::Segments;
 use crate::service::{ReducedArgument, Refusal, Reply};
 
 pub(crate) mod answer;
+mod arrived;
 mod chunks;
 mod fetch;
 mod read;
 mod send;
 
 pub(crate) use answer::Delivery;
+pub(crate) use arrived::ArrivedCall;
 pub(crate) use send::send;
 
 /// The Calls of peers that have not been answered, and the program that they call.
@@ -164,7 +166,7 @@ impl Want {
         let (lease, purpose) = match self {
             Self::Call { body, .. } => (body.octets(), Purpose::Reads),
             Self::Arguments { reads, .. } => {
-                let octets = reads.iter().map(|read| read.segments.octets());
+                let octets = reads.iter().map(|read| read.source.octets());
                 (octets.fold(0, usize::saturating_add), Purpose::Reads)
             }
             Self::Reply { .. } => (room.body, Purpose::Reply),
@@ -244,27 +246,21 @@ impl Responder {
         &mut self,
         common: &mut Common,
         key: ConnectionKey,
-        call: &negotiate::Call<'_>,
+        call: ArrivedCall<'_>,
         message: Message,
         charge: Charge,
     ) {
-        let body = Segments::collect(call.body());
-        let mut reads: Items<ReadChunk> = call.items().map(ReadChunk::of).collect();
-        // Version 1 lets the chunks come in any order.
-        reads.as_mut_slice().sort_by_key(|read| read.position);
-        let writes = call.writes.chunks().map(|chunk| Segments::collect(chunk.segments()));
-        let writes: Items<Segments> = writes.collect();
-        let reply = call.reply.map(|chunk| Segments::collect(chunk.segments()));
+        let ArrivedCall { xid, invalidate, body, reads, writes, reply, .. } = call;
+        let along = reads.iter().filter(|read| read.source.is_along()).count();
         let counters = &mut common.counters;
         counters.call_chunks += u64::from(body.len() > 0);
-        counters.read_chunks += reads.len() as u64;
+        counters.read_chunks += (reads.len() - along) as u64;
+        counters.arguments_along += along as u64;
         counters.write_chunks += writes.len() as u64;
         counters.reply_chunks += u64::from(reply.is_some());
-        let invalidate = call.invalidate;
-        let served =
-            ServedCall { invalidate, writes, reply, ..ServedCall::with(key, call.xid, None) };
+        let served = ServedCall { invalidate, writes, reply, ..ServedCall::with(key, xid, None) };
         let mut served = served.charged(charge);
-        if let Some(error) = served.excess(reads.as_slice()) {
+        if let Some(error) = call.refused.or_else(|| served.excess(reads.as_slice())) {
             served.message = Some(message);
             return self.refuse_call(common, served, error);
         }
@@ -523,7 +519,7 @@ impl ServedCall {
 
     /// Has the Call hold a Receive until it is answered.
     pub(crate) fn hold(&mut self, received: Filled) {
-        self.message = Some(Message { received, payload_at: 0, stream: None });
+        self.message = Some(Message { received, payload: 0..0, stream: None });
     }
 
     /// Completes the Reply, which then waits for credit: `header`, and the results in `reply`. It may take as many as
@@ -571,7 +567,7 @@ impl ServedCall {
 
     /// Returns the padding in the Payload stream of the message, and the offset at which that begins.
     pub(crate) fn padded(&self) -> Option<(Padding, u32)> {
-        let base = self.message.as_ref()?.payload_at;
+        let base = self.message.as_ref()?.payload.start;
         self.padding.as_deref().map(|padding| (*padding, base))
     }
 
@@ -628,12 +624,12 @@ impl ServedCall {
 
     /// Returns the error for a Call whose chunks have more segments together than a direction may have.
     fn excess(&self, reads: &[ReadChunk]) -> Option<ErrorBody> {
-        let reads = reads.iter().map(|read| &read.segments);
+        let reads = reads.iter().map(|read| read.source.segments().len());
         let too_many = |chunks: usize, segments: usize| {
             // As many in each chunk would be taken.
             (segments > SEGMENTS_MAX).then(|| SEGMENTS_MAX / chunks)
         };
-        let of_reads = too_many(reads.len(), reads.map(Segments::len).sum());
+        let of_reads = too_many(reads.len(), reads.sum());
         let of_writes = too_many(self.writes.len(), self.writes.iter().map(Segments::len).sum());
         //~ V2-7.3.3-1: `of_reads.or(of_writes)?` -> `of_reads?`
         let max = of_reads.or(of_writes)?;

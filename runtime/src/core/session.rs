@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use haulage_mr_pool::Invalidated;
-use haulage_proto::negotiate::{self, Event as EngineEvent, Input, Output, Received};
+use haulage_proto::negotiate::{self, Engine, Event as EngineEvent, Input, Output, Received};
 use haulage_proto::time::Instant;
 use haulage_proto::v1;
 use haulage_proto::v2;
@@ -16,6 +16,7 @@ use super::connection::{Attempt, Change, Connection, End};
 use super::inner::Inner;
 use super::receives::{Filled, Message};
 use super::records;
+use super::responder::ArrivedCall;
 use super::trace::Manner;
 use super::work::{Held, Name, Reader};
 use crate::key::{ConnectionKey, Transport};
@@ -244,7 +245,7 @@ impl Inner {
         //~     return self.on_message(now, key, &first, received, proof);
         //~   }`
         match event {
-            Some(EngineEvent::Call) => self.take_call(key, &decoded, received),
+            Some(EngineEvent::Call) => self.take_call(key, &decoded, message, received),
             Some(EngineEvent::Reply) => return self.take_reply(key, &decoded, received, proof),
             _ => self.common.receives.give_back(received),
         }
@@ -283,7 +284,13 @@ impl Inner {
     }
 
     /// Takes in a Call, or the last part of one.
-    fn take_call(&mut self, key: ConnectionKey, decoded: &Received<'_>, received: Filled) {
+    fn take_call(
+        &mut self,
+        key: ConnectionKey,
+        decoded: &Received<'_>,
+        message: &[u8],
+        received: Filled,
+    ) {
         let (stream, charge) = self.common.take_continued(key).unzip();
         let charge = charge.unwrap_or_default();
         let call = self.common.connections.get_mut(key).and_then(|connection| {
@@ -291,11 +298,16 @@ impl Inner {
             // A Call on a connection that is being closed is lost with it: a refusal would say that the Call is at
             // fault.
             let is_up = connection.life.is_up();
-            negotiate::Call::of(decoded, connection.session.agreed()).filter(|_| is_up)
+            let (engine, agreed) = (connection.engine.engine(), connection.session.agreed());
+            let call = ArrivedCall::of(decoded, message, engine, agreed);
+            if let Engine::Two(two) = connection.engine.engine_mut() {
+                two.release();
+            }
+            call.filter(|_| is_up)
         });
         if let Some(call) = call {
-            let message = Message::new(received, call.payload, stream);
-            self.responder.on_call(&mut self.common, key, &call, message, charge);
+            let message = Message { received, payload: call.payload_at.clone(), stream };
+            self.responder.on_call(&mut self.common, key, call, message, charge);
         } else {
             self.common.discharge(key, charge);
             self.common.receives.give_back(received);
@@ -397,8 +409,11 @@ impl Inner {
                 })) => {
                     self.common.release_held(key, xid);
                 }
+                Output::Event(EngineEvent::Two(v2::connection::Event::Reported(report))) => {
+                    self.requester.on_reported(&mut self.common, key, &report);
+                }
                 Output::Event(EngineEvent::One(_) | EngineEvent::Two(_)) => {
-                    panic!("no extended messages are taken");
+                    panic!("no group of transmissions is taken");
                 }
                 Output::Close(reason) => self.common.close_as_engine_says(key, reason),
             }

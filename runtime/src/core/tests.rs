@@ -837,6 +837,7 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
     assert!(!world.client.turn(world.now));
 }
 
+mod along;
 mod anew;
 mod call_only;
 mod endings;

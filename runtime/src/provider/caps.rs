@@ -17,6 +17,9 @@ pub struct Caps {
     pub send_queue_max: usize,
     /// Octets of the longest [`Port::read`](super::Port::read); zero if there is none.
     pub read_max: u32,
+    /// Octets of the longest message that is sent so that its data items need no RDMA Read of their own; zero where a Read
+    /// costs no round trip.
+    pub placing_max: u32,
     /// Events that one turn of a core takes: enough for doorbells to cost little, and few enough that the peer has the
     /// first answers while later Calls are served.
     pub turn_events: usize,
@@ -83,6 +86,9 @@ impl Promises {
         explains_ends: true,
     };
 }
+
+/// [`Caps::placing_max`] of a provider over a network.
+pub(crate) const PLACING_MAX: u32 = 64 << 10;
 
 counts! {
     /// Counts of a provider since it was made. Plain integers of one core.

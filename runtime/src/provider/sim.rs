@@ -34,8 +34,8 @@ use haulage_proto::verbs::{Access, QpNum, Segment, WrId};
 
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Head, OpenResult,
-    Outgoing, PeerUser, Place, Port, Provider, QueueFull, Receive, Refused, Sent, Waker, WorkQueue,
-    expose, sealed,
+    Outgoing, PLACING_MAX, PeerUser, Place, Port, Provider, QueueFull, Receive, Refused, Sent,
+    Waker, WorkQueue, expose, sealed,
 };
 
 mod config;
@@ -80,6 +80,7 @@ impl Fabric {
             queue_pairs_max: usize::from(config.queue_pairs_max),
             send_queue_max: config.send_queue_max,
             read_max: 0,
+            placing_max: PLACING_MAX,
             turn_events: 256,
             receive_queue_max: config.receive_queue_max,
             receives_each: config.receives_each,

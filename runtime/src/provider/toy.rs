@@ -348,6 +348,7 @@ static CAPS: Caps = Caps {
     queue_pairs_max: 1024,
     send_queue_max: 256,
     read_max: 0,
+    placing_max: 0,
     turn_events: 256,
     receive_queue_max: 1024,
     receives_each: None,

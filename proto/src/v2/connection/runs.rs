@@ -6,8 +6,8 @@ use crate::v2::header::{Message, Unchunked};
 
 impl Connection {
     /// Receives a run of Calls or Replies without chunks, or with one chunk that [`Self::chunk_max`] allows. It accepts
-    /// messages only in the ordinary case: the connection is open, no continued message is under way, no extension is
-    /// in use, and the credit words are plausible. For each accepted message [`Self::handle`] would have reported
+    /// messages only in the ordinary case: the connection is open, no message in several is under way, and the credit words
+    /// are plausible. For each accepted message [`Self::handle`] would have reported
     /// [`Event::Call`](super::Event::Call) or [`Event::Reply`](super::Event::Reply), and no other output except control
     /// messages that waited for credit.
     ///
@@ -80,7 +80,7 @@ impl Connection {
             && self.outputs.is_empty()
             && self.setup.is_over()
             && self.incoming.is_idle()
-            && self.extension.is_none()
+            && self.extension.as_ref().is_none_or(|extension| extension.is_between())
     }
 
     #[inline]

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use haulage_proto::exchange::{self, UnchunkedMax};
 use haulage_proto::negotiate::{Engine as Spoken, ReplyChunks, Version};
 use haulage_proto::rpc::{CallHeader, ReplyHeader};
+use haulage_proto::rtrext::{Extension, XMTREQ};
 use haulage_proto::v1::private_data::Agreement;
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::reverse::Level;
@@ -16,7 +17,9 @@ use crate::core::program::Programs;
 use crate::core::templates::{Bound, Meaning, Meanings};
 use crate::identity::Identity;
 use crate::items::Items;
-use crate::limits::{CHUNKS_MAX, CallsGo, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER};
+use crate::limits::{
+    CHUNKS_MAX, CallsGo, HEADER_ROOM, INLINE_SIZE, SEGMENTS_MAX_WIRE, SEND_BUFFER,
+};
 use crate::outgoing::segments::Segments;
 use crate::service::InlineRoom;
 
@@ -85,6 +88,11 @@ impl Session {
     /// Has our Calls claim an identity.
     pub(crate) fn claim(&mut self, identity: Identity) {
         self.identity = Rc::new(identity);
+    }
+
+    /// Has data items of our Calls not come along with their messages any more: the peer takes none.
+    pub(crate) const fn stop_placing(&mut self) {
+        self.terms.placing_max = 0;
     }
 
     /// Returns the terms for version 1.
@@ -168,6 +176,9 @@ pub(crate) struct Terms {
     pub(crate) unchunked_reply_max: usize,
     /// Octets of the longest Payload stream of a Reply that the peer reads; none if it reads no Replies.
     pub(crate) read_reply_max: usize,
+    /// Octets of the longest message of a Call of ours whose data items come along with it; none if the peer takes no such
+    /// Calls.
+    pub(crate) placing_max: usize,
 }
 
 impl Terms {
@@ -186,6 +197,8 @@ impl Terms {
             }
             Spoken::Two(two) => {
                 let Thresholds { send, receive } = two.thresholds();
+                // What is longer has its data items along.
+                let [send, receive] = [send, receive].map(|most| most.min(INLINE));
                 let peer = two.peer_properties();
                 let calls = exchange::Terms::version_two(send, receive, peer);
                 let replies = exchange::Terms::version_two(receive, send, peer);
@@ -211,7 +224,23 @@ impl Terms {
             Spoken::One(one) if one.holds_replies() => usize::MAX,
             _ => 0,
         };
-        Self { version, calls, unchunked_max, replies, unchunked_reply_max, read_reply_max }
+        let placing_max = match engine {
+            Spoken::Two(two) if Self::takes_chunks(engine, role) => two
+                .extension()
+                .and_then(Extension::terms)
+                .filter(|terms| terms.allows(XMTREQ) && terms.theirs.targetable_count() > 0)
+                .map_or(0, |terms| terms.message_max),
+            _ => 0,
+        };
+        Self {
+            version,
+            calls,
+            unchunked_max,
+            replies,
+            unchunked_reply_max,
+            read_reply_max,
+            placing_max,
+        }
     }
 
     /// Returns whether the peer of a connection of this `role` said that it takes Calls with chunks, or does so anyhow.
@@ -246,5 +275,8 @@ impl Terms {
     }
 }
 
+/// Octets of the longest message without data items.
+#[expect(clippy::cast_possible_truncation, reason = "a message is far shorter than 4 GiB")]
+const INLINE: u32 = INLINE_SIZE as u32;
 /// Octets of a credential without a body: its flavor and its length.
 const NO_CREDENTIAL: usize = 8;

@@ -31,6 +31,8 @@ pub(crate) struct ExposedLeases {
     placed: [u32; ITEMS_MAX as usize],
     /// A remote caller's buffer, for the results.
     pub(crate) lent: Option<Local>,
+    /// Whether the arguments went along with the message: copied, and not exposed.
+    pub(super) is_along: bool,
     /// What it takes to send the Call again.
     pub(super) sent: SentCall,
     /// The Payload stream of a Reply that the server exposes.
@@ -53,6 +55,7 @@ impl ExposedLeases {
         let [argument, result] = first.map(|lease| lease.map_or(CallLease::None, CallLease::Local));
         self.items = [argument, CallLease::None, result, CallLease::None];
         (self.offered, self.arrived) = ([None, None], None);
+        self.is_along = false;
         self.placed = Default::default();
     }
 
@@ -71,6 +74,7 @@ impl ExposedLeases {
         let [argument, _, result, _] = std::mem::take(&mut self.items);
         self.items = [argument, CallLease::None, result, CallLease::None];
         (self.offered, self.arrived) = ([None, None], None);
+        self.is_along = false;
         self.placed = Default::default();
         Some(())
     }
@@ -86,7 +90,7 @@ impl ExposedLeases {
         }
         *self.item(role) = CallLease::Exposed(lease);
         self.offered = [(role == LeaseRole::Result).then(|| Segments::one(segment)), None];
-        self.arrived = None;
+        (self.arrived, self.is_along) = (None, false);
         self.further.forget();
     }
 

@@ -9,6 +9,7 @@
 //! [`retry`]: haulage_proto::exchange::retry
 
 use haulage_proto::negotiate::Refusal;
+use haulage_proto::v2::error::ErrorBody;
 
 use super::Requester;
 use super::again::Again;
@@ -59,9 +60,13 @@ impl Requester {
         let before = found.kept.again.take().filter(|again| again.plan(xid).is_some());
         let plan = before.as_ref().map(|again| &again.plan);
         let plan_key = PlanKey::of_sent(key, found.call.procedure, found.exposed_leases);
-        let plan = plan_key
-            .plan_again(plan, connection, (found.exposed_leases.further.any(), error))
-            .ok()?;
+        let further = found.exposed_leases.further.any();
+        let plan = if found.exposed_leases.is_along && *error == ErrorBody::InvalHtype {
+            // By chunks, as it would have gone.
+            *plan_key.plan(&mut self.planned, connection, further).ok()?
+        } else {
+            plan_key.plan_again(plan, connection, (further, error)).ok()?
+        };
         // The time that a Call is given to retire its handles is not the caller's.
         let deadline = before.map_or(found.call.deadline, |again| again.deadline);
         found.kept.again = Some(Box::new(Again { plan, deadline, xid, has_gone: false }));

@@ -20,6 +20,7 @@ use haulage_proto::verbs::{Access, Handle, HeaderPatch};
 use haulage_proto::xdr::Writer;
 
 use super::Requester;
+use super::along::Along;
 use super::calls::{Found, MadeCall, Named, Stage};
 use super::encoded::Encoded;
 use super::exposures::{Exposures, Unready};
@@ -151,6 +152,19 @@ impl Requester {
             may_leave(&common.buffers, connection, &sending)?;
         }
         let placed = exposed_leases.place(plan, &common.pool, buffer, encoded);
+        if again.is_none()
+            && placed.is_ok()
+            && let memory = (&mut common.buffers, &common.pool)
+            && let Some(along) = Along::of(plan, encoded, connection, memory)
+        {
+            return match connection.engine.try_post(&Sending::CALL) {
+                Ok(credit) => Ok((Ready::Along(along), credit)),
+                Err(unsent) => {
+                    along.give_up(&mut common.buffers);
+                    Err(unsent.into())
+                }
+            };
+        }
         let exposed =
             placed.map_err(Unready::Failed).and_then(|()| exposed_leases.expose(plan, port));
         // Registrations leave with the doorbell, whatever becomes of the Call.
@@ -176,7 +190,8 @@ impl Requester {
         };
         let (version, patch) = (call.version, HeaderPatch { xid: call.xid, credit });
         let binding;
-        let (head, mut message) = match &ready {
+        let is_call_only = matches!(ready, Ready::CallOnly(_));
+        let (head, mut message) = match ready {
             Ready::Unchunked => {
                 // A message that leaves together with others begins with a template.
                 let has_template =
@@ -223,11 +238,17 @@ impl Requester {
                     seal(chunks, version, patch, last)
                 })
             }
+            Ready::Along(along) => {
+                common.counters.arguments_sent_along += along.count() as u64;
+                let sealed = along.seal(exposed_leases, &buffer, &encoded, patch);
+                common.buffers.recycle(buffer);
+                sealed
+            }
         };
         let id = common.posted.next_id();
         common.leave(key, &head, &mut message, Charge::default(), port);
         message.take_buffer().into_iter().for_each(|buffer| common.buffers.recycle(buffer));
-        if matches!(ready, Ready::CallOnly(_)) && !common.posted.end_call_with(id, slot) {
+        if is_call_only && !common.posted.end_call_with(id, slot) {
             self.calls.end_sent(slot);
         }
     }
@@ -262,6 +283,10 @@ impl Requester {
         let Some(position) = plan_key.only_chunk(&mut self.planned, connection) else {
             return false;
         };
+        if position.is_some() && length + encoded.length <= connection.session.terms().placing_max {
+            // It goes along with the message.
+            return false;
+        }
         let Some(lease) = request.take_only() else { return false };
         let (exposed, segment) = match port.open(lease, access) {
             Ok(open) => open,
@@ -356,6 +381,7 @@ pub(super) enum Ready {
     Unchunked,
     CallOnly(Format),
     Chunked(Exposures),
+    Along(Along),
 }
 
 /// Checks that there are credits and buffers for all messages of a Call.

@@ -27,12 +27,13 @@ impl Served {
     ) -> Result<Items<ReducedArgument>, ErrorBody> {
         // [V2-4.4.2-2] only items that the binding allows are reduced.
         let Some(procedure) = self.procedure(number) else { return Err(ErrorBody::System) };
-        let reduced = offers.reads.iter().map(|ReadChunk { position, segments }| Reduced {
+        let reduced = offers.reads.iter().map(|ReadChunk { position, source }| Reduced {
             position: *position,
-            length: u32::try_from(segments.length()).unwrap_or(u32::MAX),
+            length: u32::try_from(source.length()).unwrap_or(u32::MAX),
         });
         // P12: no Read is posted to a peer that serves none.
-        if !offers.reads.is_empty() && !connection.share.may_read() {
+        let are_along = offers.reads.iter().all(|read| read.source.is_along());
+        if !are_along && !connection.share.may_read() {
             return Err(Violation::Arguments { max: 0 }.report());
         }
         // E20: a Write chunk of no octets asks for its result inline.
@@ -45,8 +46,8 @@ impl Served {
             Err(violation) => return Err(violation.report()),
         }
         let longest = procedure.arguments.iter().map(|argument| argument.length_max).max();
-        let settle = |ReadChunk { position, segments }: &ReadChunk| {
-            let (position, length) = (*position, segments.length());
+        let settle = |ReadChunk { position, source }: &ReadChunk| {
+            let (position, length) = (*position, source.length());
             let placed = match length {
                 0 => pool
                     .lease(0)

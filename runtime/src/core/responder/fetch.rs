@@ -5,9 +5,10 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::ClaimedSegment;
 
-use super::{Body, GONE, Responder, Stage, Want};
+use super::{Body, GONE, Responder, ServedCall, Stage, Want};
 use crate::core::common::{Common, share as find_share};
 use crate::core::memory::{Charge, MemoryGrant, Supply, Until};
+use crate::core::program::ArgumentSource;
 use crate::core::vacancy::close_slow;
 use crate::core::work::Reader;
 use crate::items::Items;
@@ -40,13 +41,15 @@ impl Responder {
     /// once only if no other Call waits for any.
     pub(super) fn want(&mut self, common: &mut Common, name: CallKey, want: Want) {
         let Some(call) = self.calls.get_mut(name) else { panic!("{GONE}") };
+        // While a message is being taken in, nothing is copied out of it.
+        let is_along = want.has_any_along();
         call.stage = Stage::Waiting(want);
         let (key, own) = (call.connection, call.charge.octets());
         let is_awaited = common.memory.is_awaited();
         let Common { connections, streams, .. } = &mut *common;
         let Some(share) = find_share(connections, streams, key) else { panic!("{GONE}") };
         let is_first = !is_awaited && share.is_free();
-        if (own > 0 || is_first) && self.supply_call(common, name) == Supply::Done {
+        if !is_along && (own > 0 || is_first) && self.supply_call(common, name) == Supply::Done {
             return;
         }
         let Common { connections, streams, memory, .. } = common;
@@ -133,7 +136,7 @@ impl Responder {
         let lease = |pool: &Pool, octets, density| match want {
             // There is memory for every argument before the first is read.
             Want::Arguments { reads: Items::Several(reads), .. } => {
-                let octets = reads.iter().map(|read| read.segments.octets());
+                let octets = reads.iter().map(|read| read.source.octets());
                 Leases::all(octets.map(|octets| each(pool, octets, density)))
             }
             _ => each(pool, octets, density),
@@ -152,11 +155,20 @@ impl Responder {
         call.charge.join(charge);
         match std::mem::replace(&mut call.stage, Stage::Later) {
             Stage::Waiting(Want::Call { body, reads }) => {
+                let body = ArgumentSource::Peer(body);
                 self.read(common, name, Stage::Fetching { reads }, &[&body], leases);
             }
             Stage::Waiting(Want::Arguments { arguments, reads }) => {
-                let chunks: Items<_> = reads.iter().map(|read| &read.segments).collect();
-                self.read(common, name, Stage::Reading { arguments }, chunks.as_slice(), leases);
+                let sources: Items<_> = reads.iter().map(|read| &read.source).collect();
+                let sources = sources.as_slice();
+                let mut leases = leases;
+                if sources.iter().any(|source| source.is_along()) {
+                    copy_along(common, call, sources, &mut leases);
+                }
+                if sources.iter().all(|source| source.is_along()) {
+                    return self.settle(common, name, arguments, Ok(leases));
+                }
+                self.read(common, name, Stage::Reading { arguments }, sources, leases);
             }
             Stage::Waiting(Want::Reply { arguments }) => {
                 call.reply_body = leases.into_one().ok().filter(|_| call.room.body > 0);
@@ -181,13 +193,13 @@ impl Responder {
         }
     }
 
-    /// Posts the Reads that fetch chunks of a Call.
+    /// Posts the Reads that fetch chunks of a Call. Sources that came along are in their places already.
     fn read(
         &mut self,
         common: &mut Common,
         name: CallKey,
         stage: Stage,
-        chunks: &[&Segments],
+        sources: &[&ArgumentSource],
         leases: Leases,
     ) {
         let Some(call) = self.calls.get_mut(name) else { panic!("{GONE}") };
@@ -196,12 +208,17 @@ impl Responder {
         let Some(sinks) = leases.into_sinks() else {
             return self.settle_arguments(common, name, Err(Refusal::NoMemory));
         };
-        let segments = chunks.iter().flat_map(|chunk| chunk.as_slice());
-        let claims = segments.filter_map(|&segment| ClaimedSegment::try_from(segment).ok());
-        let claims = claims.filter(|claim| claim.length() > 0);
-        let sources = claims.scan(0, |at, claim| {
-            let start = std::mem::replace(at, *at + claim.length() as usize);
-            Some((claim, start..*at))
+        let mut end = 0;
+        let sources = sources.iter().flat_map(|source| {
+            let start = end;
+            end += source.octets();
+            let segments = source.segments().iter();
+            let claims = segments.filter_map(|&segment| ClaimedSegment::try_from(segment).ok());
+            let claims = claims.filter(|claim| claim.length() > 0);
+            claims.scan(start, |at, claim| {
+                let start = std::mem::replace(at, *at + claim.length() as usize);
+                Some((claim, start..*at))
+            })
         });
         common.read(key, sources, sinks, Reader::Served(name));
     }
@@ -258,5 +275,39 @@ impl Responder {
             };
         }
         self.make_ready(common, name, arguments);
+    }
+}
+
+impl Want {
+    /// Returns whether memory is wanted for arguments that came with the message of the Call.
+    fn has_any_along(&self) -> bool {
+        match self {
+            Self::Arguments { reads, .. } => reads.iter().any(|read| read.source.is_along()),
+            Self::Call { .. } | Self::Reply { .. } => false,
+        }
+    }
+}
+
+/// Copies the arguments of a Call that came with its message to their places in `leases`.
+fn copy_along(
+    common: &Common,
+    call: &ServedCall,
+    sources: &[&ArgumentSource],
+    leases: &mut Leases,
+) {
+    let Some(message) = &call.message else {
+        panic!("a Call holds its message until it is served")
+    };
+    let octets = common.receives.bytes(&message.received);
+    let mut at = 0;
+    for source in sources {
+        let end = at + source.octets();
+        if let ArgumentSource::Message(parts) = source {
+            for part in parts.iter() {
+                leases.write_at(at, octets.get(part.clone()).unwrap_or_default());
+                at += part.len();
+            }
+        }
+        at = end;
     }
 }

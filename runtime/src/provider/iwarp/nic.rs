@@ -9,7 +9,7 @@ use haulage_proto::verbs::QpNum;
 use super::config::Config;
 use super::transmit_queue::TransmitQueue;
 use crate::provider::base::{Deadlines, Reports, Watches};
-use crate::provider::{Caps, Counters, Promises, Receive};
+use crate::provider::{Caps, Counters, PLACING_MAX, Promises, Receive};
 
 /// Registrations, Receives, events and scratch memory of one provider.
 #[derive(Debug)]
@@ -95,6 +95,7 @@ impl Nic {
             queue_pairs_max: self.config.connections_max,
             send_queue_max: self.config.send_queue_max,
             read_max: 0,
+            placing_max: PLACING_MAX,
             turn_events: TURN_EVENTS,
             receive_queue_max: self.config.receive_queue_max,
             receives_each: None,

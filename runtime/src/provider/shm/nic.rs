@@ -129,6 +129,7 @@ impl Nic {
             queue_pairs_max: self.config.connections_max,
             send_queue_max: self.config.send_queue_max,
             read_max: READ_MAX,
+            placing_max: 0,
             turn_events: TURN_EVENTS,
             receive_queue_max: self.config.receive_queue_max,
             receives_each: None,

@@ -1,0 +1,130 @@
+//! Calls whose arguments go along with their messages (round-trip extensions, Send-based placement).
+//!
+//! # Normal operation
+//! A short argument is copied behind the headers and the Payload stream, to where the parts of the peer's Receives begin
+//! that may have data items. The peer reads nothing then, and nothing is exposed: the Call takes one round trip, and its
+//! leases are the caller's as soon as the Reply has come.
+//!
+//! # Recovery
+//! A Call that the peer refuses for its form goes again by chunks, and so do all others on the connection
+//! (rtrext-03 section 5.4).
+
+use haulage_mr_pool::{Local, Pool};
+use haulage_proto::exchange::{CallPlan, Format};
+use haulage_proto::negotiate::{Engine, Refusal};
+use haulage_proto::rtrext::item::Item;
+use haulage_proto::rtrext::plan::{Content, Kind, Outgoing as Message, Plan, Source};
+use haulage_proto::rtrext::report::{MessageType, Report};
+use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::verbs::HeaderPatch;
+use haulage_proto::xdr::Writer;
+
+use super::Requester;
+use super::encoded::Encoded;
+use super::exposed_leases::ExposedLeases;
+use super::lease::CallLease;
+use crate::core::buffers::SendBuffers;
+use crate::core::common::Common;
+use crate::core::connection::Connection;
+use crate::items::Items;
+use crate::key::ConnectionKey;
+use crate::limits::{HEADER_ROOM, SEND_BUFFER};
+use crate::provider::{Head, Outgoing};
+
+/// A message with the arguments of its Call, for which there is memory.
+pub(super) struct Along {
+    items: Items<Item<Source>>,
+    /// The place of each item among the arguments of the Call.
+    indices: Items<usize>,
+    plan: Plan,
+    room: Local,
+}
+
+impl Along {
+    /// Plans the message of a Call that has these chunks otherwise. `None` if its arguments do not go along with it: there is a
+    /// chunk for something else, the peer does not take them, or there is no memory.
+    pub(super) fn of(
+        plan: &CallPlan,
+        encoded: &Encoded,
+        connection: &Connection,
+        (buffers, pool): (&mut SendBuffers, &Pool),
+    ) -> Option<Self> {
+        let most = connection.session.terms().placing_max;
+        let octets = plan.reads.iter().map(|read| read.length as usize).sum::<usize>();
+        let is_for_arguments = plan.format == Format::Simple
+            && !plan.reads.is_empty()
+            && plan.writes.is_empty()
+            && plan.reply.is_none();
+        if !is_for_arguments || octets + encoded.length > most {
+            return None;
+        }
+        let Engine::Two(two) = connection.engine.engine() else { return None };
+        let terms = two.extension()?.terms()?;
+        let item = |position, length| Item { disp: position, length, place: Source::Send };
+        let items: Items<_> =
+            plan.reads.iter().map(|read| item(read.position, read.length)).collect();
+        let indices = plan.reads.iter().map(|read| read.index).collect();
+        let message = message(encoded, items.as_slice());
+        let plan = Plan::new(terms, &message).ok().filter(|plan| plan.transmissions() == 1)?;
+        let octets = HEADER_ROOM + plan.length(0);
+        let room = if octets > SEND_BUFFER { pool.lease(octets) } else { buffers.pop() }?;
+        Some(Self { items, indices, plan, room })
+    }
+
+    /// Writes the message: its headers, the Payload stream, which is in `buffer`, and the arguments.
+    pub(super) fn seal(
+        mut self,
+        leases: &mut ExposedLeases,
+        buffer: &Local,
+        encoded: &Encoded,
+        HeaderPatch { xid, credit }: HeaderPatch,
+    ) -> (Head<'static>, Outgoing) {
+        leases.is_along = true;
+        let octets = leases.arguments().map(|argument| match argument {
+            CallLease::Local(argument) => argument.bytes(),
+            CallLease::None | CallLease::Exposed(_) => &[],
+        });
+        let octets: Items<&[u8]> = octets.collect();
+        let octets = octets.as_slice();
+        let items = self.indices.iter().map(|index| octets.get(*index).copied());
+        let items: Items<_> = items.map(Option::unwrap_or_default).collect();
+        let payload = HEADER_ROOM..HEADER_ROOM + encoded.length;
+        let payload = buffer.bytes().get(payload).unwrap_or_default();
+        let content = Content { payload, items: items.as_slice() };
+        let range = HEADER_ROOM..HEADER_ROOM + self.plan.length(0);
+        let room = self.room.bytes_mut().get_mut(range.clone()).unwrap_or_default();
+        let message = message(encoded, self.items.as_slice());
+        let written = self.plan.encode(&mut Writer::new(room), 0, (xid, credit), &message, content);
+        assert!(written.is_ok(), "the room is as long as the plan says");
+        (Head::written(range, None), Outgoing::within(self.room))
+    }
+
+    /// Gives the memory back.
+    pub(super) fn give_up(self, buffers: &mut SendBuffers) {
+        buffers.recycle(self.room);
+    }
+
+    /// Returns the number of arguments.
+    pub(super) const fn count(&self) -> usize {
+        self.items.len()
+    }
+}
+
+/// Describes the message of a Call with these items.
+fn message<'a>(encoded: &Encoded, items: &'a [Item<Source>]) -> Message<'a> {
+    let kind = Kind::Request { rsd: &[], rsbuf: 0 };
+    Message { kind, payload_length: encoded.length, items }
+}
+
+impl Requester {
+    /// Takes in that the peer refused the messages of Calls whose arguments came along: these go again by chunks.
+    #[cold]
+    pub(crate) fn on_reported(&mut self, common: &mut Common, key: ConnectionKey, report: &Report) {
+        for (direction, xid) in report.messages() {
+            if direction == MessageType::Call {
+                self.on_not_supported(common, key, xid);
+                self.on_refused(common, key, xid, Refusal::Two(ErrorBody::InvalHtype));
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Arguments that go along with the messages of their Calls.
+
+use super::*;
+use crate::limits::PLACING_SIZE;
+
+const PLACING: Limits = Limits { receive_size: PLACING_SIZE, send_size: PLACING_SIZE, ..LIMITS };
+
+fn world(limits: [Limits; 2]) -> World {
+    World::with(Keeper::default(), limits, FabricConfig::default())
+}
+
+impl World {
+    /// Stores octets that differ, and checks that the server has them. Returns how long that took.
+    fn store(&mut self, token: u64, length: usize) -> Duration {
+        let mut argument = self.lease(length, 0);
+        argument.bytes_mut().iter_mut().zip((0..=250).cycle()).for_each(|(to, octet)| *to = octet);
+        let (octets, began) = (argument.bytes().to_vec(), self.now);
+        let ended = self.ended().len();
+        self.call(token, request(STORE).argument(argument));
+        self.until(|w| w.ended().len() > ended);
+        assert_eq!(self.ended_of(token).1, Ok(0), "{length}");
+        let item = self.server.service().item.as_ref().unwrap();
+        assert!(item.bytes() == octets, "{length}");
+        self.now.saturating_since(began)
+    }
+
+    /// Returns how many arguments the server read, and how many came along.
+    fn arguments(&self) -> (u64, u64) {
+        let counters = &self.server.inner.common.counters;
+        (counters.read_chunks, counters.arguments_along)
+    }
+}
+
+/// A message has room for 20 KiB, of which the headers take 256 octets.
+const LONGEST: usize = (20 << 10) - 256;
+
+#[test]
+fn a_short_argument_goes_along_with_its_message_and_is_not_read() {
+    for length in [1, 4, 99, 100, 255, 4096, 5000, 8192, 16 << 10, LONGEST] {
+        let mut world = world([PLACING; 2]);
+        world.call(0, request(0));
+        world.until(|w| w.ended().len() == 1);
+        world.store(1, length);
+        // What is shorter than the chunk that would name it stays in the Payload stream.
+        let along = u64::from(length > 4);
+        assert_eq!(world.arguments(), (0, along), "{length}");
+        let made = world.client.inner.common.counters.arguments_sent_along;
+        assert_eq!(made, along);
+        let moved = world.client.provider_counters();
+        assert_eq!((moved.invalidated_remote, moved.invalidated_local), (0, 0), "{length}");
+        world.settle();
+        world.all_home();
+    }
+}
+
+#[test]
+fn what_does_not_go_along_is_read() {
+    let longer = [LONGEST + 1, 64 << 10, 1 << 20];
+    for (limits, lengths) in [
+        ([PLACING; 2], &longer[..]),
+        ([LIMITS, PLACING], &[5000, 8192]),
+        ([PLACING, LIMITS], &[5000, 8192]),
+        ([PLACING, Limits { versions: Versions::OnlyOne, ..PLACING }], &[5000, 8192]),
+    ] {
+        let mut world = world(limits);
+        for (token, length) in (0..).zip(lengths) {
+            world.store(token, *length);
+            assert_eq!(world.arguments(), (token + 1, 0), "{length}");
+        }
+        world.settle();
+        world.all_home();
+    }
+}
+
+#[test]
+fn a_call_takes_one_round_trip_instead_of_two() {
+    let [one, two] = [PLACING, LIMITS].map(|limits| {
+        let mut world = world([limits; 2]);
+        world.call(0, request(0));
+        world.until(|w| w.ended().len() == 1);
+        world.store(1, 8192)
+    });
+    assert!(one * 5 < two * 3, "{one:?} and {two:?}");
+}
+
+#[test]
+fn several_calls_go_at_once_and_their_leases_come_back() {
+    let mut world = world([PLACING; 2]);
+    for token in 0..24 {
+        let argument = world.lease(9000, 7);
+        world.call(token, request(STORE).argument(argument));
+    }
+    world.until(|w| w.ended().len() == 24);
+    for (token, result, _) in world.ended() {
+        assert!(result.is_ok(), "{token}: {result:?}");
+    }
+    assert_eq!(world.arguments(), (0, 24));
+    world.settle();
+    world.all_home();
+}
