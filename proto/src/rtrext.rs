@@ -26,6 +26,7 @@ pub mod plan;
 pub mod properties;
 pub mod report;
 pub mod respond;
+mod single_item;
 pub mod structure;
 pub mod table;
 
@@ -35,6 +36,8 @@ pub use extension::Extension;
 pub use header::{Continue, Header, Request, Response};
 pub use item::{Item, Items, Location, Numbers};
 pub use report::{Report, ReportInfo, TransmissionId};
+#[doc(hidden)]
+pub use single_item::SingleItem;
 
 pub use crate::v2::header::extended::{CODE_BASE, REPTERR, XMTCONT, XMTREQ, XMTRESP, header_name};
 

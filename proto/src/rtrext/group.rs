@@ -122,6 +122,11 @@ pub struct Part {
 }
 
 impl Part {
+    /// Finds the Payload stream of a first transmission of `length` octets, `rest` of which are behind its header.
+    pub(super) fn of(pslen: u32, length: usize, rest: usize) -> Option<Self> {
+        part(pslen, UNIT, length, rest).ok()
+    }
+
     /// Returns the range of the Payload stream in the transmission.
     pub const fn payload(&self) -> Range<usize> {
         self.start..self.end

@@ -70,6 +70,10 @@ impl<S: Service> Runs<'_, S> {
                 0 => self.take_chunks(from, rest, port),
                 done => done,
             };
+            let done = match (done, rest) {
+                (0, [first, ..]) => self.take_with_argument(from, first, port),
+                _ => done,
+            };
             if done == 0 {
                 break;
             }

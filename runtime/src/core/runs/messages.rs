@@ -2,9 +2,10 @@
 
 use haulage_mr_pool::Pool;
 use haulage_proto::negotiate::{
-    Class, CreditGrant, SingleChunks, Version, put_results_headers, single_chunk_header_len,
-    unchunked_header_len,
+    Class, CreditGrant, Engine, SingleChunks, Version, put_results_headers,
+    single_chunk_header_len, unchunked_header_len,
 };
+use haulage_proto::rtrext::SingleItem;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::v2::invalidation::{MessagePlace, invalidates};
@@ -24,7 +25,7 @@ use crate::core::templates::RESULTS;
 use crate::key::ConnectionKey;
 use crate::limits::HEADER_ROOM;
 use crate::outgoing::segments::Segments;
-use crate::provider::{Head, Port};
+use crate::provider::{Head, Port, Refused};
 use crate::service::{Data, Placement, ReducedArgument, Reply};
 
 /// The messages of a connection, whose Replies leave by a port.
@@ -163,6 +164,95 @@ impl<S: Service> Runs<'_, S> {
         self.inner.common.settle_run(from.key, Kind::Call, counted, done);
         done
     }
+
+    /// Takes the Call at the front of a run if it has its argument with it. Returns how many it took.
+    #[inline(never)]
+    pub(super) fn take_with_argument(
+        &mut self,
+        from: Sender,
+        message: &[u8],
+        port: &mut impl Port,
+    ) -> usize {
+        let Inner { responder, common, .. } = &mut *self.inner;
+        if responder.turns.has_of(from.key.slot()) {
+            return 0;
+        }
+        let Some(item) = single_item(common, from.key, message) else { return 0 };
+        let Some(programs) = common.serves(from.key) else { return 0 };
+        let SingleItem { chunk, payload, item } = item;
+        if !programs.allows(&chunk, message) {
+            return 0;
+        }
+        if common.take(from.key, Kind::Call, [chunk.unchunked]) == 0 {
+            return 0;
+        }
+        let payload = message.get(payload).unwrap_or_default();
+        let call = Taken { xid: chunk.unchunked.xid, chunk: Some(chunk), header: None, payload };
+        let argument = message.get(item).unwrap_or_default();
+        let carrier = WithArgument { messages: Messages(port), argument };
+        let done = self.take_calls(&from, &programs, std::iter::once(call), carrier);
+        self.inner.common.settle_run(from.key, Kind::Call, 1, done);
+        done
+    }
+}
+
+/// The messages of a connection, one of which has its argument with it.
+struct WithArgument<'p, 'm, P> {
+    messages: Messages<'p, P>,
+    argument: &'m [u8],
+}
+
+impl<P: Port> Carrier for WithArgument<'_, '_, P> {
+    const LENDS: bool = Messages::<'_, P>::LENDS;
+
+    type Way = Way;
+
+    fn in_place_max(from: &Sender) -> usize {
+        Messages::<'_, P>::in_place_max(from)
+    }
+
+    fn begin(common: &mut Common, from: &Sender, count: usize) -> Way {
+        Messages::<'_, P>::begin(common, from, count)
+    }
+
+    /// Copies the argument to memory of its own.
+    fn provide(
+        &mut self,
+        common: &mut Common,
+        from: &Sender,
+        asked: &Asked<'_, '_>,
+        reply: &mut Reply,
+        own: &mut Own,
+    ) -> Option<()> {
+        let chunk = asked.chunk?;
+        let copy = |lease: &mut [u8]| {
+            lease.copy_from_slice(self.argument);
+            Ok(())
+        };
+        lease_argument(common, from.key, chunk, copy, own)?;
+        common.counters.arguments_along += 1;
+        reply.begin(from.unchunked_reply_max, None);
+        Some(())
+    }
+
+    fn leave(
+        &mut self,
+        common: &mut Common,
+        way: &mut Way,
+        answered: &Answered<'_>,
+        reply: &mut Reply,
+        own: &mut Own,
+    ) -> bool {
+        self.messages.leave(common, way, answered, reply, own)
+    }
+
+    fn park(common: &mut Common, way: &mut Way, call: ServedCall) -> ServedCall {
+        Messages::<'_, P>::park(common, way, call)
+    }
+
+    fn end(common: &mut Common, from: &Sender, way: &Way, answered: u32) {
+        Messages::<'_, P>::end(common, from, way, answered);
+    }
 }
 
 /// Returns by how many octets the transport header of the Reply to a Call with this chunk is longer than that of a Reply
@@ -195,12 +285,13 @@ fn single_chunks(common: &Common, key: ConnectionKey) -> Option<SingleChunks> {
 fn provide(
     common: &mut Common,
     key: ConnectionKey,
-    SingleChunk { position, segment, .. }: &SingleChunk,
+    chunk: &SingleChunk,
     room: impl FnOnce(u32) -> usize,
     port: &mut impl Port,
     own: &mut Own,
 ) -> Option<()> {
-    let Some(position) = *position else {
+    let SingleChunk { position, segment, .. } = chunk;
+    if position.is_none() {
         match room(segment.length) {
             0 => {}
             later => own.charge = common.promise(key, later)?,
@@ -209,31 +300,50 @@ fn provide(
         return Some(());
     };
     let claim = ClaimedSegment::try_from(*segment).ok()?;
+    lease_argument(common, key, chunk, |lease| port.read(&claim, lease), own)?;
+    common.counters.read_chunks += 1;
+    Some(())
+}
+
+/// Leases memory for the only argument of a Call, and has `fill` fill it. Returns `None` if there is no memory now, or it is
+/// not filled.
+#[inline(always)]
+fn lease_argument(
+    common: &mut Common,
+    key: ConnectionKey,
+    SingleChunk { position, segment, .. }: &SingleChunk,
+    fill: impl FnOnce(&mut [u8]) -> Result<(), Refused>,
+    own: &mut Own,
+) -> Option<()> {
+    let position = (*position)?;
     // Calls that wait for memory go first.
     if common.memory.is_awaited() {
         return None;
     }
     let lease = segment.length as usize;
     let wanted = Wanted { lease, later: 0, own: 0, purpose: Purpose::Reply };
-    // This direct read needs a single lease; posted Reads fill several.
+    // What is filled at once needs a single lease; posted Reads fill several.
     let MemoryGrant::Taken(lease, taken) = common.grant(key, &wanted, Pool::lease_as) else {
         return None;
     };
     let (length, placed) = (u64::from(segment.length), Placement::Placed(lease.into()));
     let argument = own.argument.insert(ReducedArgument { position, length, placed });
-    let read = match &mut argument.placed {
-        Placement::Placed(leases) => {
-            leases.one_mut().map(|lease| port.read(&claim, lease.bytes_mut()))
-        }
+    let filled = match &mut argument.placed {
+        Placement::Placed(leases) => leases.one_mut().map(|lease| fill(lease.bytes_mut())),
         _ => None,
     };
-    if !matches!(read, Some(Ok(()))) {
+    if !matches!(filled, Some(Ok(()))) {
         common.discharge(key, taken);
         return None;
     }
-    common.counters.read_chunks += 1;
     own.charge = taken;
     Some(())
+}
+
+/// Returns the Call that a message is, if it has its only argument with it.
+fn single_item(common: &Common, key: ConnectionKey, message: &[u8]) -> Option<SingleItem> {
+    let Engine::Two(two) = common.connections.get(key)?.engine.engine() else { return None };
+    SingleItem::of(message, two.extension()?.terms()?)
 }
 
 /// Grants the peer credits for `count` further Calls, and takes credits for `count` Replies that leave at once; for

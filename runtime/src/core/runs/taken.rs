@@ -8,6 +8,7 @@ use crate::core::program::{Header, Programs};
 use crate::service::Foreseen;
 
 /// A Call of a run.
+#[derive(Clone, Copy)]
 pub(in crate::core) struct Taken<'a> {
     pub(in crate::core) xid: u32,
     pub(in crate::core) chunk: Option<SingleChunk>,
