@@ -1,14 +1,17 @@
 //! Peers that break the rules of RPC-over-RDMA behind a good connection: clients of version 1 here, of
 //! version 2 in [`two`], clients of both whose Replies have too little room in [`room`], servers of version 2 in
 //! [`caller`], servers that answer no Call in [`strays`], those that answer no properties in [`anew`], and those of the
-//! key-value service in [`several`] and [`inline`]. Clients that follow RFC 5666, or pretend to, are in [`profile`], such servers in [`reading`].
-//! Clients that have to prove which hosts they are are in [`hosts`], those over TCP in [`tcp`]. Peers in [`watched`],
+//! key-value service in [`several`] and [`inline`]. Clients that follow RFC 5666, or pretend to, are in [`profile`], such
+//! servers in [`reading`]. Clients that have to prove which hosts they are are in [`hosts`], those over TCP in [`tcp`], those
+//! whose arguments come along with their Calls in [`along`]. Peers in [`watched`],
 //! [`granted`], [`scattered`], [`continued`] and [`reverse`] break no rule, and watch whether the other end does.
 //!
 //! The cases of version 1 are those whose treatment by a deployed kernel server is known; this server is no more
 //! lenient. It goes on to serve the peer, if its connection stays, and all other peers in any case.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "hostile/along.rs"]
+mod along;
 #[path = "hostile/anew.rs"]
 mod anew;
 #[path = "hostile/caller.rs"]

@@ -81,7 +81,7 @@ fn tell_ended<S: Service>(
     };
     let results = match (&padding, &reply) {
         (Some(padding), Some(message)) => {
-            results.and_then(|reader| padded(reader, **padding, message.payload_at))
+            results.and_then(|reader| padded(reader, **padding, message.payload.start))
         }
         _ => results,
     };

@@ -106,7 +106,7 @@ impl Peer {
         }
     }
 
-    fn answer(&mut self) -> AnswerV2 {
+    pub(super) fn answer(&mut self) -> AnswerV2 {
         loop {
             let message = match self.0.message(None) {
                 Ok(message) => message.expect("nothing but a message ends the wait"),
@@ -120,7 +120,7 @@ impl Peer {
     }
 
     /// Makes a valid Call. Returns the first answer.
-    fn null(&mut self, xid: u32) -> AnswerV2 {
+    pub(super) fn null(&mut self, xid: u32) -> AnswerV2 {
         match self.0.send(&message(xid, CALL_INLINE, &BARE, &call(xid, NULL, &[]))) {
             Ok(()) => self.answer(),
             Err(_) => Closed,
