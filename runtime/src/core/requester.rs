@@ -198,7 +198,12 @@ impl Requester {
         };
         common.counters.count_made(grant.role);
         self.calls.enter(common, named, grant.connection, grant.version, &new).opens = true;
-        if !grant.is_plain || !self.open_at_once(common, grant, port, named, request, &encoded) {
+        let goes_along =
+            argument.is_some_and(|octets| octets + encoded.length <= grant.placing_max);
+        let has_left = grant.is_plain
+            && (goes_along && self.along_at_once(common, grant, port, (named, &encoded), request)
+                || self.open_at_once(common, grant, port, named, request, &encoded));
+        if !has_left {
             grant.put_header(&mut self.making, named.xid, new.procedure);
             self.set_out(common, named.slot, Some(request), encoded);
         }

@@ -119,9 +119,9 @@ impl<S: Service> Runs<'_, S> {
     /// Handles messages without chunks at the front of a run, all of them Calls or all of them Replies. Returns how
     /// many.
     #[inline]
-    fn take_unchunked(&mut self, from: Sender, run: &[&[u8]], port: &mut impl Port) -> usize {
+    fn take_unchunked(&mut self, from: Sender, messages: &[&[u8]], port: &mut impl Port) -> usize {
         let version = from.version;
-        let Some(first) = run.first().and_then(|message| unchunked(version, message)) else {
+        let Some(first) = messages.first().and_then(|message| unchunked(version, message)) else {
             return 0;
         };
         let kind = first.kind;
@@ -129,9 +129,9 @@ impl<S: Service> Runs<'_, S> {
         if kind == Kind::Call && self.inner.responder.turns.has_of(from.key.slot()) {
             return 0;
         }
-        let headers = run.iter().map_while(|message| unchunked(version, message));
+        let headers = messages.iter().map_while(|message| unchunked(version, message));
         let counted = self.inner.common.take(from.key, kind, headers);
-        let run = run.iter().take(counted);
+        let run = messages.iter().take(counted);
         let done = match kind {
             Kind::Call => {
                 let header_len = unchunked_header_len(version, Kind::Call);
@@ -141,11 +141,17 @@ impl<S: Service> Runs<'_, S> {
             }
             Kind::Reply => {
                 let header_len = unchunked_header_len(version, Kind::Reply);
-                let replies = run.map(|reply| apart(reply, header_len));
+                let replies = run.clone().map(|reply| apart(reply, header_len));
                 let tell = |cx: &mut Cx<'_>, service: &mut S, token, payload: &[u8]| {
                     tell_inline(cx, service, token, version, payload);
                 };
-                self.take_replies(from, replies, tell, port)
+                match self.take_replies(from, replies, tell, port) {
+                    0 => {
+                        let replies = messages.get(..counted).unwrap_or_default();
+                        self.take_after_argument(from, replies, header_len, port)
+                    }
+                    done => done,
+                }
             }
         };
         self.inner.common.settle_run(from.key, kind, counted, done);

@@ -20,16 +20,21 @@ use haulage_proto::verbs::HeaderPatch;
 use haulage_proto::xdr::Writer;
 
 use super::Requester;
+use super::calls::{Found, Named};
 use super::encoded::Encoded;
 use super::exposed_leases::ExposedLeases;
-use super::lease::CallLease;
+use super::lease::{CallLease, LeaseRole};
+use super::plan::PlanKey;
+use super::send_grant::SendGrant;
 use crate::core::buffers::SendBuffers;
 use crate::core::common::Common;
 use crate::core::connection::Connection;
+use crate::core::outbox::Left;
 use crate::items::Items;
 use crate::key::ConnectionKey;
 use crate::limits::{HEADER_ROOM, SEND_BUFFER};
-use crate::provider::{Head, Outgoing};
+use crate::provider::{Head, Outgoing, Port};
+use crate::service::Request;
 
 /// A message with the arguments of its Call, for which there is memory.
 pub(super) struct Along {
@@ -75,7 +80,7 @@ impl Along {
     pub(super) fn seal(
         mut self,
         leases: &mut ExposedLeases,
-        buffer: &Local,
+        buffer: &[u8],
         encoded: &Encoded,
         HeaderPatch { xid, credit }: HeaderPatch,
     ) -> (Head<'static>, Outgoing) {
@@ -89,7 +94,7 @@ impl Along {
         let items = self.indices.iter().map(|index| octets.get(*index).copied());
         let items: Items<_> = items.map(Option::unwrap_or_default).collect();
         let payload = HEADER_ROOM..HEADER_ROOM + encoded.length;
-        let payload = buffer.bytes().get(payload).unwrap_or_default();
+        let payload = buffer.get(payload).unwrap_or_default();
         let content = Content { payload, items: items.as_slice() };
         let range = HEADER_ROOM..HEADER_ROOM + self.plan.length(0);
         let room = self.room.bytes_mut().get_mut(range.clone()).unwrap_or_default();
@@ -117,6 +122,42 @@ fn message<'a>(encoded: &Encoded, items: &'a [Item<Source>]) -> Message<'a> {
 }
 
 impl Requester {
+    /// Sends an encoded Call with one argument under a send grant, if the argument goes along with the message. Returns whether
+    /// the Call left or is queued; if not, nothing has changed.
+    #[inline(never)]
+    pub(super) fn along_at_once(
+        &mut self,
+        common: &mut Common,
+        grant: &mut SendGrant,
+        port: &mut dyn Port,
+        (named, encoded): (Named, &Encoded),
+        request: &mut Request,
+    ) -> bool {
+        let (Some(connection), Some(length)) =
+            (common.connections.get(grant.connection), request.last_length())
+        else {
+            return false;
+        };
+        let (key, role) = (grant.connection, LeaseRole::Argument);
+        let plan_key = PlanKey::of_one(key, request.procedure, encoded, role, length);
+        let Ok(plan) = plan_key.plan(&mut self.planned, connection, None) else { return false };
+        let memory = (&mut common.buffers, &common.pool);
+        let Some(along) = Along::of(plan, encoded, connection, memory) else { return false };
+        grant.put_header(&mut self.making, named.xid, request.procedure);
+        let Some(Found { exposed_leases, .. }) = self.calls.get_mut(named.slot) else {
+            panic!("a Call that is made has its slot");
+        };
+        exposed_leases.begin(request.arguments.take(), request.rooms.take());
+        exposed_leases.sent.keep(self.making.room(), encoded);
+        common.counters.arguments_sent_along += 1;
+        let patch = HeaderPatch { xid: named.xid, credit: grant.next_credit() };
+        let (head, mut message) = along.seal(exposed_leases, self.making.room(), encoded, patch);
+        let left = common.send_alone(key, &head, &mut message, port);
+        message.take_buffer().into_iter().for_each(|buffer| common.buffers.recycle(buffer));
+        grant.is_over = left == Left::Waits;
+        true
+    }
+
     /// Takes in that the peer refused the messages of Calls whose arguments came along: these go again by chunks.
     #[cold]
     pub(crate) fn on_reported(&mut self, common: &mut Common, key: ConnectionKey, report: &Report) {

@@ -454,6 +454,19 @@ impl MadeCalls {
         Some(token)
     }
 
+    /// Forgets the Call with this XID, if a Reply without chunks on this connection ends it, and its only argument went along
+    /// with its message. Returns the outcome for its caller.
+    pub(crate) fn end_along(&mut self, key: ConnectionKey, xid: u32) -> Option<Placed> {
+        let slot = self.xids.find(xid)?;
+        let call = self.calls.get(slot)?.as_ref()?;
+        let waits = call.connection == key && call.opens && matches!(call.stage, Stage::Sent);
+        let Caller::Service(token) = call.caller else { return None };
+        let exposed_leases = self.exposed_leases.get_mut(slot).filter(|_| waits)?;
+        let argument = exposed_leases.take_along()?;
+        self.forget(slot);
+        Some(Placed { token, argument: Some(argument), result: None, returned: None })
+    }
+
     /// Forgets a Call whose only lease `proof` fences. Returns the outcome for its caller.
     #[inline]
     pub(crate) fn end_exposed(

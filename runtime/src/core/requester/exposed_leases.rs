@@ -183,6 +183,18 @@ impl ExposedLeases {
         item.take_local()
     }
 
+    /// Takes out the only argument of a Call that went along with its message, and exposes nothing.
+    pub(super) fn take_along(&mut self) -> Option<Local> {
+        let is_only = self.is_along && self.further.is_empty();
+        let rooms = [LeaseRole::Result, LeaseRole::Reply];
+        let has_rooms =
+            rooms.iter().any(|role| !matches!(self.items[*role as usize], CallLease::None));
+        if !is_only || has_rooms {
+            return None;
+        }
+        self.item(LeaseRole::Argument).take_local()
+    }
+
     pub(super) const fn item(&mut self, role: LeaseRole) -> &mut CallLease {
         &mut self.items[role as usize]
     }

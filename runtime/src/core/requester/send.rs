@@ -240,7 +240,7 @@ impl Requester {
             }
             Ready::Along(along) => {
                 common.counters.arguments_sent_along += along.count() as u64;
-                let sealed = along.seal(exposed_leases, &buffer, &encoded, patch);
+                let sealed = along.seal(exposed_leases, buffer.bytes(), &encoded, patch);
                 common.buffers.recycle(buffer);
                 sealed
             }
@@ -283,10 +283,6 @@ impl Requester {
         let Some(position) = plan_key.only_chunk(&mut self.planned, connection) else {
             return false;
         };
-        if position.is_some() && length + encoded.length <= connection.session.terms().placing_max {
-            // It goes along with the message.
-            return false;
-        }
         let Some(lease) = request.take_only() else { return false };
         let (exposed, segment) = match port.open(lease, access) {
             Ok(open) => open,

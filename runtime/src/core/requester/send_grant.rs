@@ -41,6 +41,8 @@ pub(crate) struct SendGrant {
     pub(super) is_over: bool,
     pub(super) binding: Rc<Bound>,
     unchunked_max: UnchunkedMax,
+    /// Octets of the longest message of a Call whose argument comes along with it.
+    pub(super) placing_max: usize,
     /// The credits of these Calls, and their credit word.
     pub(super) credits: CreditGrant,
 }
@@ -58,7 +60,7 @@ impl SendGrant {
             && connection.outbox.requests() == 0;
         let binding = connection.session.calls().filter(|_| leaves).map(Rc::clone)?;
         let grant = connection.engine.lend(Class::Call, count);
-        let Terms { version, unchunked_max, .. } = *connection.session.terms();
+        let Terms { version, unchunked_max, placing_max, .. } = *connection.session.terms();
         Some(Self {
             connection: key,
             role: connection.role(),
@@ -67,6 +69,7 @@ impl SendGrant {
             is_over: false,
             binding,
             unchunked_max,
+            placing_max,
             credits: grant,
         })
     }

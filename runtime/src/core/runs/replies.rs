@@ -5,6 +5,7 @@ use haulage_proto::v2::header::{SingleChunk, Unchunked};
 use haulage_proto::verbs::Handle;
 
 use super::sender::{Runs, Sender};
+use super::taken::apart;
 use crate::core::cx::Cx;
 use crate::core::inner::Inner;
 use crate::core::requester::{Exit, Placed};
@@ -50,13 +51,43 @@ impl<S: Service> Runs<'_, S> {
         handles: &[Handle],
         port: &mut impl Port,
     ) -> usize {
+        let end = |inner: &mut Inner, nth: usize, port: &mut _| {
+            end_fenced(inner, from.key, replies.get(nth)?, *handles.get(nth)?, port)
+        };
+        self.take_placed(from, replies, end, port)
+    }
+
+    /// Handles Replies to Calls whose arguments went along with their messages, up to the first one that does not end its
+    /// Call. Tells the callers. Returns how many ended.
+    pub(super) fn take_after_argument(
+        &mut self,
+        from: Sender,
+        replies: &[&[u8]],
+        header_len: usize,
+        port: &mut impl Port,
+    ) -> usize {
+        let end = |inner: &mut Inner, nth: usize, _: &mut _| {
+            let (xid, _) = apart(replies.get(nth)?, header_len);
+            let placed = inner.requester.calls.end_along(from.key, xid)?;
+            Some((Some(placed), header_len))
+        };
+        self.take_placed(from, replies, end, port)
+    }
+
+    /// Handles Replies to Calls with one lease, up to the first one of which `end` does not say how its Call ended, and where
+    /// the Payload stream of the Reply starts. Tells the callers. Returns how many ended.
+    fn take_placed<P: Port>(
+        &mut self,
+        from: Sender,
+        replies: &[&[u8]],
+        end: impl Fn(&mut Inner, usize, &mut P) -> Option<(Option<Placed>, usize)>,
+        port: &mut P,
+    ) -> usize {
         let Self { inner, service, now, .. } = self;
         let mut ended = [const { None }; RUN_MAX];
         let mut done = 0;
-        for ((reply, handle), place) in replies.iter().zip(handles).zip(&mut ended) {
-            let Some(told) = end_fenced(inner, from.key, reply, *handle, port) else {
-                break;
-            };
+        for place in ended.iter_mut().take(replies.len()) {
+            let Some(told) = end(inner, done, port) else { break };
             *place = Some(told);
             done += 1;
         }
