@@ -371,7 +371,10 @@ fn a_silent_server_is_an_error_at_the_deadline() {
     world.until(|w| w.now >= later);
     assert_eq!(world.client.cx(world.now).0.gauges().exposed, 1);
     let _rest = world.lease_the_rest();
+    let local = world.client.inner.common.pool.gauges().local;
     world.until(|w| w.client.inner.common.pool.gauges().exposed == 0);
+    let gauges = world.client.inner.common.pool.gauges();
+    assert_eq!(gauges.local, local, "the lease is home, and not kept for a Reply");
     assert!(world.now.saturating_since(started) >= LIMITS.call_timeout + LIMITS.grace_timeout);
 }
 

@@ -3,12 +3,15 @@
 
 use std::net::SocketAddr;
 
+use haulage::core::NoService;
 use haulage::cores::CoreThread;
 use haulage::limits::{LIMITS_DEFAULT, Limits, PLACING_SIZE};
-use haulage_proto::verbs::Access;
+use haulage::service::Request;
+use haulage_proto::verbs::{Access, Handle, Segment};
 
+use super::caller::{MOVE, Pair, good_reply};
 use super::two::{AnswerV2, CALL_INLINE, CONNPROP_FINAL, CREDIT, ERROR, Peer, message};
-use super::{GET, Keeper, NULL, PUT, call, octets, segment, server_within};
+use super::{GET, Keeper, NULL, PROGRAM, PUT, call, octets, segment, server_within};
 
 /// Private code points: `RT` in the upper half.
 const BASE: u32 = 0x5254_0000;
@@ -35,7 +38,7 @@ fn connect(server: SocketAddr) -> Peer {
 
 /// A request in one transmission, field by field.
 #[derive(Clone)]
-struct Request {
+struct Transmission {
     xid: u32,
     htype: u32,
     /// The items.
@@ -51,7 +54,7 @@ struct Request {
     behind: Vec<u8>,
 }
 
-impl Request {
+impl Transmission {
     /// A PUT of an item that begins at `at` in the message, which is the octet `offset` of the segment of this number.
     fn put(xid: u32, item: &[u8], at: usize, offset: u32, numbers: &[u32]) -> Self {
         let length = u32::try_from(item.len()).unwrap();
@@ -120,9 +123,9 @@ fn said(words: &[u32]) -> Said {
 }
 
 /// Returns requests that break a rule, and what the server says of each.
-fn broken() -> Vec<(&'static str, Request, Said)> {
-    let put = Request::put(7, &item(100), 256, 0, &[0]);
-    let with = |change: &dyn Fn(&mut Request)| {
+fn broken() -> Vec<(&'static str, Transmission, Said)> {
+    let put = Transmission::put(7, &item(100), 256, 0, &[0]);
+    let with = |change: &dyn Fn(&mut Transmission)| {
         let mut request = put.clone();
         change(&mut request);
         request
@@ -133,29 +136,29 @@ fn broken() -> Vec<(&'static str, Request, Said)> {
         ("in order", put.clone(), Said::Served),
         (
             "an offset beyond the segment",
-            Request::put(7, &item(100), 256, 256, &[0]),
+            Transmission::put(7, &item(100), 256, 256, &[0]),
             report(&[6, 256, 0, 0]),
         ),
         (
             "an offset within a word",
-            Request::put(7, &item(100), 258, 2, &[0]),
+            Transmission::put(7, &item(100), 258, 2, &[0]),
             report(&[6, 2, 0, 0]),
         ),
         (
             "an item that has not come",
-            Request::put(7, &item(100), 256, 0, &[1]),
+            Transmission::put(7, &item(100), 256, 0, &[1]),
             report(&[7, 1, 0, 0]),
         ),
-        ("no such segment", Request::put(7, &item(100), 256, 0, &[4]), report(&[7, 4, 0, 0])),
-        ("no segment", Request::put(7, &item(100), 256, 0, &[]), report(&[7, u32::MAX, 0, 0])),
+        ("no such segment", Transmission::put(7, &item(100), 256, 0, &[4]), report(&[7, 4, 0, 0])),
+        ("no segment", Transmission::put(7, &item(100), 256, 0, &[]), report(&[7, u32::MAX, 0, 0])),
         (
             "fewer segments than the item has",
-            Request::put(7, &item(700), 256, 0, &[0]),
+            Transmission::put(7, &item(700), 256, 0, &[0]),
             report(&[7, u32::MAX, 1, 1]),
         ),
         (
             "segments out of order",
-            Request::put(7, &item(700), 256, 0, &[1, 0]),
+            Transmission::put(7, &item(700), 256, 0, &[1, 0]),
             report(&[6, 0, 0, 0]),
         ),
         (
@@ -214,6 +217,53 @@ fn requests_that_break_the_rules_are_refused_and_trouble_nobody() {
     server.stop().unwrap();
 }
 
+/// The properties of a server that takes requests in one transmission, and has Receives of 4 KiB of which the last 3840
+/// octets take items.
+const TAKES: [u32; 16] = [2, SUPPORT, 4, 1, STRUCTURE, 40, 4096, 2, 1, 256, 64, 0, 1, 3840, 64, 1];
+
+#[test]
+fn a_client_sends_an_argument_along_and_reads_what_a_server_says_of_that() {
+    for refusal in [message(0, ERROR, &[4], &[]), message(0, REPTERR, &[0, 0, 0, 0, 3], &[])] {
+        let limits = Limits { send_size: PLACING_SIZE, ..LIMITS_DEFAULT };
+        let mut pair = Pair::within(limits, NoService)
+            .answered(|xid| message(xid, CONNPROP_FINAL, &TAKES, &[]));
+        let item = item(3000);
+        let begin = |pair: &mut Pair| {
+            let mut argument = pair.thread.started.lease(item.len()).unwrap();
+            argument.bytes_mut().copy_from_slice(&item);
+            let request = Request::new(MOVE).argument(Some(argument));
+            pair.thread.started.begin(request, |w| w.u32(9)).unwrap();
+            pair.message()
+        };
+        let called = begin(&mut pair);
+        let xid = called[0];
+        assert_eq!((called[1], called[3]), (2, XMTREQ));
+        // One item, without directions, in one transmission of which the Payload stream has 48 octets.
+        assert_eq!(called[4..15], [1, 48, 3000, TBSN, 0, 1, 0, 0, 1, 0, 48]);
+        assert_eq!(called[15..27], [xid, 0, 2, PROGRAM, 1, MOVE, 0, 0, 0, 0, 9, 3000]);
+        assert!(called[27..64].iter().all(|word| *word == 0), "nothing else leaks");
+        assert!(octets(&called[64..]) == item);
+        // [RTR-5.4-1] The Call goes again by the base protocol, and so does the next one.
+        let refusal = [&octets(&[xid]), &refusal[4..]].concat();
+        let names = |at: usize| [&refusal[..at], &octets(&[xid]), &refusal[at + 4..]].concat();
+        let refusal = if refusal.len() > 20 { names(16) } else { refusal };
+        pair.send(&refusal);
+        let again = pair.message();
+        assert_ne!(again[0], xid);
+        let next = begin(&mut pair);
+        for called in [again, next] {
+            // No handle, or that of the chunk; a Read list of one segment, no Write list and no Reply chunk.
+            assert_eq!((called[3], &called[5..7], called[8]), (CALL_INLINE, &[1, 48][..], 3000));
+            let offset = u64::from(called[9]) << 32 | u64::from(called[10]);
+            let source = Segment { handle: Handle(called[7]), length: 3000, offset };
+            assert!(pair.link.read(source).unwrap() == item);
+            pair.send(&good_reply(called[0]));
+            assert_eq!(pair.outcome(), Ok(()));
+        }
+        pair.thread.stop().unwrap();
+    }
+}
+
 #[test]
 fn an_item_of_a_request_may_be_read_as_well() {
     let server = serve();
@@ -222,7 +272,9 @@ fn an_item_of_a_request_may_be_read_as_well() {
     let source = peer.0.expose(&item, item.len(), Access::RemoteRead).unwrap();
     let items = [&[1, 44, 5000, EXRW, 1][..], &segment(source)].concat();
     let behind = Vec::new();
-    peer.0.send(&Request { items, behind, ..Request::put(7, &item, 0, 0, &[]) }.message()).unwrap();
+    peer.0
+        .send(&Transmission { items, behind, ..Transmission::put(7, &item, 0, 0, &[]) }.message())
+        .unwrap();
     assert_eq!(peer.answer(), AnswerV2::Reply(7));
     assert!(kept(&mut peer, 8, item.len()) == item);
     peer.0.close().unwrap();
@@ -234,7 +286,7 @@ fn many_that_break_the_rules_keep_nobody_from_being_served() {
     let server = serve();
     let mut honest = connect(server.started);
     let item = item(8192);
-    let put = |xid| Request::put(xid, &item, 256, 0, &[0, 1, 2, 3]).message();
+    let put = |xid| Transmission::put(xid, &item, 256, 0, &[0, 1, 2, 3]).message();
     let broken = broken();
     let mut xids = 100..;
     for round in 0..16 {
@@ -277,7 +329,7 @@ fn a_server_says_how_its_receives_are_made_and_takes_items_where_it_says() {
         (20224, 256, 0, &[0, 1, 2, 3]),
     ]) {
         let item = item(length);
-        peer.0.send(&Request::put(xid, &item, at, offset, numbers).message()).unwrap();
+        peer.0.send(&Transmission::put(xid, &item, at, offset, numbers).message()).unwrap();
         assert_eq!(peer.answer(), AnswerV2::Reply(xid), "{length} at {at}");
         assert!(kept(&mut peer, xid + 1, length) == item, "{length} at {at}");
     }

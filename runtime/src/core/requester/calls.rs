@@ -208,13 +208,14 @@ impl Found<'_> {
     /// be invalidated now.
     #[cold]
     fn takes_back(self, common: &mut Common, held: usize) -> bool {
-        let Self { call, .. } = self;
+        let Self { call, exposed_leases, .. } = self;
         let is_reading = call.stage == Stage::Reading;
-        if call.opens && !is_reading && held <= common.pool.gauges().free_bytes / HELD_PART {
+        let exposes = call.opens && !exposed_leases.is_fenced();
+        if exposes && !is_reading && held <= common.pool.gauges().free_bytes / HELD_PART {
             return false;
         }
         let why = match call.stage {
-            Stage::Sent if !call.opens || common.abilities.promises.handles_end => {
+            Stage::Sent if !exposes || common.abilities.promises.handles_end => {
                 call.stage = Stage::Fencing;
                 return true;
             }
@@ -606,12 +607,16 @@ impl MadeCalls {
 
     /// Ends a Call: its caller is told later in the turn. A Call that was given up and not answered keeps its slot.
     pub(super) fn finish(&mut self, slot: usize) {
-        let Some(Found { call, kept, .. }) = self.get_mut(slot) else {
+        let Some(Found { call, exposed_leases, kept, .. }) = self.get_mut(slot) else {
             panic!("a Call that ends is in the table");
         };
         if call.caller == Caller::Nobody && kept.reply.is_none() && kept.error.is_none() {
-            // The slot of an unanswered Call rests, so that a late Reply does not meet another Call (P10).
+            // The slot of an unanswered Call rests, so that a late Reply does not meet another Call (P10). Its leases go
+            // home.
             call.stage = Stage::Resting;
+            if call.opens {
+                drop(exposed_leases.take());
+            }
             return;
         }
         call.stage = Stage::Finished;

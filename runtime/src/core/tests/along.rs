@@ -98,3 +98,17 @@ fn several_calls_go_at_once_and_their_leases_come_back() {
     world.settle();
     world.all_home();
 }
+
+#[test]
+fn an_argument_that_went_along_comes_home_though_its_call_is_never_answered() {
+    let mut world = world([PLACING; 2]);
+    world.call(0, request(0));
+    world.until(|w| w.ended().len() == 1);
+    world.fabric.black_hole(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
+    let argument = world.lease(8192, 7);
+    let local = world.client.cx(world.now).0.gauges().local;
+    world.call(1, request(STORE).argument(argument));
+    world.until(|w| w.ended().len() == 2);
+    assert_eq!(world.ended()[1].1, Err(CallError::TimedOut));
+    world.until(|w| w.client.inner.common.pool.gauges().local < local);
+}
