@@ -21,7 +21,8 @@ mod similar;
 pub mod values;
 
 pub use options::{
-    ClientHostOptions, CoreOptions, HostOptions, PeerOptions, RegisterOptions, VersionOptions,
+    ClientHostOptions, CoreOptions, ExtensionOptions, HostOptions, PeerOptions, RegisterOptions,
+    VersionOptions,
 };
 
 use address::Address;
@@ -469,6 +470,9 @@ pub struct ServeKv {
     /// Where to answer `GET /metrics`, for Prometheus [default: nowhere]
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<Address>,
+    /// What it offers beside version 2
+    #[command(flatten)]
+    pub extensions: ExtensionOptions,
     /// Whether hosts prove which they are
     #[command(flatten)]
     pub hosts: HostOptions,
@@ -486,6 +490,9 @@ pub struct ConnectOptions {
     /// How long to wait for a connection, and for each answer
     #[arg(long, value_name = "SECONDS", default_value = "2")]
     pub timeout: Timeout,
+    /// What it offers beside version 2
+    #[command(flatten)]
+    pub extensions: ExtensionOptions,
     /// Whether hosts prove which they are
     #[command(flatten)]
     pub hosts: ClientHostOptions,

@@ -14,7 +14,7 @@ use haulage::sys::clock;
 use haulage_kv::service::binding;
 
 use crate::cli::values::Polling;
-use crate::cli::{CoreOptions, bytes};
+use crate::cli::{CoreOptions, ExtensionOptions, bytes};
 use crate::failure::Failure;
 use crate::kv::client::{ClientConfig, explain};
 use crate::limits::{self, Limits, Pair};
@@ -99,7 +99,10 @@ fn connect<P: Carrier>(
 ) -> Result<CoreThread<Driver>, Failure> {
     let polling = polling(mode);
     let (to, timeout) = (server.address, TIMEOUT);
-    let config = ClientConfig { to, timeout, crc, cpu, polling, provider, versions, hosts: None };
+    let extensions = ExtensionOptions::USUAL;
+    let hosts = None;
+    let config =
+        ClientConfig { to, timeout, crc, cpu, polling, provider, versions, extensions, hosts };
     let thread = Thread { name: "demo-core".to_owned(), cpu, polling };
     cores::start(thread, move || {
         let (load, mut driver) = Load::new();

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use haulage::limits::Limits;
+use haulage::limits::{Limits, PLACING_SIZE};
 
 use super::rpcbind::RpcbindAddress;
 use super::values::{
-    CoreList, HostPolicy, Polling, ProfileName, Provider, RpcVersion, Switch, Timeout, Unlimited,
+    CoreList, Extensions, HostPolicy, Polling, ProfileName, Provider, RpcVersion, Switch, Timeout,
+    Unlimited,
 };
 
 /// How a server treats its clients: the options of every command that serves.
@@ -91,6 +92,45 @@ impl VersionOptions {
     #[must_use]
     pub const fn within(self, limits: Limits) -> Limits {
         Limits { versions: self.rpc_version.versions(), profile: self.profile.profile(), ..limits }
+    }
+}
+
+/// What an end offers beside version 2: an option of the key-value service.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ExtensionOptions {
+    /// Round-trip extensions. auto: values of up to 16 KiB that do not fit a message otherwise come along with their put, in
+    /// one round trip instead of two, if both ends have it so; not over shm and verbs, where they gain nothing or were not
+    /// measured. A server then has 20 KiB for each message that it may receive, instead of 5
+    #[arg(
+        long,
+        value_name = "auto|off",
+        value_enum,
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    pub extensions: Extensions,
+}
+
+impl ExtensionOptions {
+    /// What an end offers that is told nothing.
+    pub const USUAL: Self = Self { extensions: Extensions::Auto };
+
+    /// Returns the limits of a server with these extensions.
+    #[must_use]
+    pub const fn taking(self, limits: Limits) -> Limits {
+        match self.extensions {
+            Extensions::Auto => Limits { receive_size: PLACING_SIZE, ..limits },
+            Extensions::Off => limits,
+        }
+    }
+
+    /// Returns the limits of a client with these extensions.
+    #[must_use]
+    pub const fn sending(self, limits: Limits) -> Limits {
+        match self.extensions {
+            Extensions::Auto => Limits { send_size: PLACING_SIZE, ..limits },
+            Extensions::Off => limits,
+        }
     }
 }
 

@@ -118,6 +118,15 @@ impl ProfileName {
     }
 }
 
+/// Which round-trip extensions are offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Extensions {
+    /// Those that save time
+    Auto,
+    /// None
+    Off,
+}
+
 /// Whether hosts prove which they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HostPolicy {

@@ -51,6 +51,7 @@ fn measure<P: Carrier>(
     let served_by = "haulage kv serve";
     let callee = Callee { to, timeout, served_by, provider: core.provider, hosts };
     let limits = core.versions.within(plan.client_limits(timeout));
+    let limits = options.connect.extensions.sending(limits);
     let node = NodeConfig { crc: core.crc, ..NodeConfig::new(plan.memory(), limits) };
     callee.probe::<P>(binding(ITEM_MAX), node.clone())?;
     if !to.ip().is_loopback() {
