@@ -8,6 +8,7 @@
 //! - [`ddp`], [`rdmap`]: the headers, one `decode` and one `encode` each.
 //! - [`receive`]: the receiver of a stream, which takes pieces of any size and says where to place
 //!   payload.
+//! - [`observe`]: the observer of a stream, which reads what both ends send.
 //! - [`transmit`]: the sender of a stream, which makes FPDUs without copying payload.
 //! - [`terminate`]: the Terminate message, which tells a peer the rule it broke.
 //!
@@ -20,6 +21,7 @@
 pub mod ddp;
 mod fault;
 pub mod mpa;
+pub mod observe;
 pub mod rdmap;
 pub mod receive;
 pub mod terminate;

@@ -19,6 +19,7 @@
 //! - [`v1`]: RPC-over-RDMA version 1.
 //! - [`v2`]: RPC-over-RDMA version 2.
 //! - [`rtrext`]: the round-trip extensions to version 2.
+//! - `describe`, a module of the feature of this name: descriptions of headers as data.
 //!
 //! # Items left out of this documentation
 //!
@@ -39,6 +40,8 @@ extern crate std;
 struct Readme;
 
 pub mod chunk;
+#[cfg(feature = "describe")]
+pub mod describe;
 pub mod engine;
 pub mod exchange;
 pub mod iwarp;

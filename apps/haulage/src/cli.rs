@@ -365,12 +365,19 @@ const ID_MAX: i64 = u32::MAX as i64 - 1;
 /// The commands of `haulage wire`; each reads messages from standard input, one a line.
 #[derive(Debug, Subcommand)]
 pub enum Wire {
-    /// Turns messages in hex into JSON
+    /// Turns messages in hex, or those of a capture, into JSON
     #[command(after_help = DECODE_HELP)]
     Decode {
         /// The lines are MPA frames and FPDUs, not RPC-over-RDMA messages
         #[arg(long)]
         iwarp: bool,
+        /// Decode a capture of tcpdump or Wireshark instead of lines; `-` is standard input
+        #[arg(long, value_name = "FILE|-", conflicts_with = "iwarp")]
+        pcap: Option<PathBuf>,
+        /// With --pcap: only connections with this TCP port, or 4791 for RoCEv2; may be given several times [default:
+        /// all that begin with an MPA Request, and RoCEv2]
+        #[arg(long, value_name = "N", requires = "pcap")]
+        port: Vec<u16>,
     },
     /// Turns JSON, as `wire decode` writes it, into messages in hex
     #[command(after_help = ENCODE_HELP)]
@@ -385,7 +392,15 @@ A line that is no message gives {\"error\":..,\"report\":..}: what is wrong and 
 a receiver reports; report is null if it reports none, which is so for errors and grants, and
 always with --iwarp. That is no failure: the exit status is 0. A message of more than 4 MiB gives
 such an object, too.
-With --iwarp each line is one FPDU (length, ULPDU, padding, CRC) or one MPA Request or Reply.";
+With --iwarp each line is one FPDU (length, ULPDU, padding, CRC) or one MPA Request or Reply.
+With --pcap the input is a capture, pcap or pcapng, and may be one that is still being written:
+  tcpdump -i lo -U -w - port 20050 | haulage wire decode --pcap -
+Each line begins with \"at\" (seconds since 1970), \"from\" and \"to\"; over RoCEv2 also \"qp\", the queue
+pair of the receiver. Messages have their RPC header in \"rpc\". All else is shown as with --iwarp,
+packets of RoCEv2 with \"frame\":\"roce\". Packets may be Ethernet, cooked (SLL, SLL2), loopback or IP.
+A connection is read from its beginning. If packets are missing in it, a line with \"error\" says so,
+and if where the next FPDU begins is unknown then, nothing more of that direction is shown.
+A capture that ends within a packet gives exit status 1, after the lines of the whole ones.";
 
 const ENCODE_HELP: &str = "\
 Each line is a JSON object with exactly the fields that `wire decode` prints for its header type,

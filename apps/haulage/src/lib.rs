@@ -130,8 +130,11 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
                 if *threads { perf::plan::Ends::Threads } else { perf::plan::Ends::Processes };
             perf::run::locally(options, group, ends, output)
         }
-        Command::Wire(Wire::Decode { iwarp: false }) => wire::decode(output),
-        Command::Wire(Wire::Decode { iwarp: true }) => wire::decode_iwarp(output),
+        Command::Wire(Wire::Decode { pcap: Some(file), port, .. }) => {
+            wire::capture::decode(file, port, output)
+        }
+        Command::Wire(Wire::Decode { iwarp: false, .. }) => wire::decode(output),
+        Command::Wire(Wire::Decode { iwarp: true, .. }) => wire::decode_iwarp(output),
         Command::Wire(Wire::Encode) => wire::encode(output),
         Command::HostKey(command) => hosts::run(command, output),
         Command::Doctor => doctor::run(output),

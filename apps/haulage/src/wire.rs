@@ -1,37 +1,35 @@
 //! `haulage wire`: decodes and encodes RPC-over-RDMA messages.
 //!
-//! `decode` turns one message a line, in hex, into one JSON object a line; `encode` is its inverse. The version word of
-//! a message selects the protocol, as in a receiver.
+//! `decode` turns one message a line, in hex, into one JSON object a line, or the packets of a capture; `encode` is the
+//! inverse of the former. The library describes messages ([`proto::describe`]).
 //!
-//! - [`v2`], [`rtrext`], [`v1`]: the fields of each header type, with one function for each direction.
-//! - [`chunks`]: segments and chunk lists.
-//! - [`iwarp`]: MPA, DDP and RDMAP, only decoded.
-//! - [`lines`]: lines of bounded length; [`fields`]: JSON input whose errors name the field; [`unique`]: its parser;
-//!   [`refusal`]: errors of decoding.
+//! - [`v2`], [`rtrext`], [`v1`]: encodes the header types from their fields.
+//! - [`chunks`]: parses segments and chunk lists.
+//! - [`lines`]: lines of bounded length; [`fields`]: JSON input whose errors name the field; [`unique`]: its parser.
+//! - [`capture`]: reads captures.
 //!
 //! # Limits
 //!
 //! Lines are handled one by one as they arrive. A message is at most [`MESSAGE_MAX`] octets, a line of JSON at most
 //! [`JSON_MAX`]; a longer line is refused without being stored.
 
+use haulage::sys::crc::crc32c;
 use haulage_proto as proto;
-use haulage_proto::v2::header::Prefix;
-use haulage_proto::xdr::{Reader, Writer};
+use haulage_proto::describe::{Fields, Refusal};
+use haulage_proto::xdr::Writer;
 
 use crate::failure::Failure;
-use crate::output::{self, Output};
+use crate::output::{self, Output, json};
 
 pub use lines::MESSAGE_MAX;
 
 use fields::{Complaint, Object};
 use lines::{Line, Lines};
-use refusal::Refusal;
 
+pub mod capture;
 pub mod chunks;
 pub mod fields;
-pub mod iwarp;
 pub mod lines;
-pub mod refusal;
 pub mod rtrext;
 pub mod unique;
 pub mod v1;
@@ -42,25 +40,42 @@ pub const JSON_MAX: usize = 10 * MESSAGE_MAX;
 
 /// Runs `wire decode`. An invalid message gives an `error` line, and the command still succeeds.
 pub fn decode(output: &Output) -> Result<(), Failure> {
-    decode_by(describe, output)
+    decode_by(proto::describe::message, output)
 }
 
 /// Runs `wire decode --iwarp`. Like [`decode`], but each line is an MPA frame or an FPDU.
 pub fn decode_iwarp(output: &Output) -> Result<(), Failure> {
-    decode_by(iwarp::describe, output)
+    decode_by(|octets| proto::describe::iwarp::octets(octets, crc32c), output)
 }
 
-fn decode_by(
-    describe: fn(&[u8]) -> Result<String, Refusal>,
-    output: &Output,
-) -> Result<(), Failure> {
-    each_line(2 * MESSAGE_MAX, output, |_, line| {
-        let described = match line {
-            Line::Whole(digits) => decode_hex(digits).and_then(|message| describe(&message)),
-            Line::TooLong => Err(Refusal::too_long(MESSAGE_MAX)),
-        };
-        described.unwrap_or_else(|refusal| refusal.to_json())
+/// Describes octets, or refuses them.
+type Describe = fn(&[u8]) -> Result<Fields<'_>, Refusal>;
+
+fn decode_by(describe: Describe, output: &Output) -> Result<(), Failure> {
+    each_line(2 * MESSAGE_MAX, output, |_, line| match line {
+        Line::Whole(digits) => match decode_hex(digits) {
+            Ok(message) => line_of(describe(&message)),
+            Err(refusal) => line_of(Err(refusal)),
+        },
+        Line::TooLong => line_of(Err(Refusal::silent("longer than any message", MESSAGE_MAX))),
     })
+}
+
+/// Returns the JSON line of a description or a refusal.
+fn line_of(described: Result<Fields<'_>, Refusal>) -> String {
+    described.map_or_else(
+        |refusal| json::object(|line| error(line, &refusal.to_string(), refusal.report)),
+        |fields| fields.to_string(),
+    )
+}
+
+/// Adds the members of an error to a line: the text, and the name of the error that a receiver reports.
+fn error(line: &mut json::Object, text: &str, report: Option<&str>) {
+    line.text("error", text);
+    match report {
+        Some(report) => line.text("report", report),
+        None => line.json("report", "null"),
+    };
 }
 
 /// Decodes an even number of hex digits of either case.
@@ -95,19 +110,6 @@ pub fn encode(output: &Output) -> Result<(), Failure> {
         (None, _) => Ok(()),
         (Some(first), 0) => Err(Failure::failed(first)),
         (Some(first), more) => Err(Failure::failed(format!("{first} (and {more} more)"))),
-    }
-}
-
-/// Describes one message as JSON.
-pub fn describe(message: &[u8]) -> Result<String, Refusal> {
-    let prefix = Prefix::decode(&mut Reader::new(message)).ok();
-    match prefix.map(|prefix| (prefix.vers, prefix.htype)) {
-        Some((proto::v1::VERSION, _)) => v1::describe(message),
-        Some((proto::v2::VERSION, htype)) if proto::rtrext::header_name(htype).is_some() => {
-            rtrext::describe(message)
-        }
-        // Also messages with an unknown version, or without one.
-        _ => v2::describe(message),
     }
 }
 

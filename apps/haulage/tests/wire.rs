@@ -4,6 +4,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
+use haulage_test_support::capture::{Connection, Format};
+
 #[test]
 fn a_message_is_described_and_made_again() {
     let hex = "000000010000000200000020\
@@ -129,8 +131,62 @@ fn a_closed_pipe_is_success_and_says_nothing() {
 }
 
 #[test]
+fn a_packet_is_shown_before_the_next_is_there() {
+    let format = Format::USUAL;
+    let (mut tcp, opening) = Connection::open([([192, 0, 2, 1], 40_000), ([192, 0, 2, 2], 20_050)]);
+    let mut child = start(&["decode", "--pcap", "-"]);
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdin.write_all(&format.head()).unwrap();
+    for segment in opening {
+        stdin.write_all(&format.record(0, &segment.packet())).unwrap();
+    }
+    for (sender, name) in [(0, "Req"), (1, "Rep")] {
+        let frame = format!("MPA ID {name} Frame\0\x01\0\x02hi");
+        let segment = tcp.send(sender, frame.as_bytes());
+        stdin.write_all(&format.record(1, &segment.packet())).unwrap();
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert!(line.starts_with(r#"{"at":1700000000.001000,"from":"192.0.2."#), "{line}");
+        assert!(line.ends_with("\"private\":\"6869\"}\n"), "{line}");
+    }
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn what_is_no_capture_or_not_whole_is_status_1_and_one_line() {
+    let format = Format::USUAL;
+    let (_, opening) = Connection::open([([192, 0, 2, 1], 40_000), ([192, 0, 2, 2], 20_050)]);
+    let packets: Vec<_> = opening.iter().map(|segment| segment.packet()).collect();
+    let file = format.file(&packets);
+    let silent = "haulage: standard input has no connection that can be read, in 3 packets";
+    for (input, status, says) in [
+        (&file[..], 0, silent),
+        (&file[..file.len() - 1], 1, "haulage: standard input is cut off: it ends within a packet"),
+        (&b""[..], 1, "haulage: standard input is empty, and no capture of tcpdump or Wireshark\n"),
+        (b"text\n", 1, "haulage: standard input is text, and no capture"),
+    ] {
+        let output = run_octets(&["decode", "--pcap", "-"], input.to_vec());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout), (Some(status), vec![]), "{stderr}");
+        assert!(stderr.starts_with(says) && stderr.lines().count() == 1, "{stderr}");
+    }
+    let output = run(&["decode", "--pcap", "/nonexistent"], "");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
 fn wrong_usage_is_status_2() {
-    for arguments in [&[][..], &["encode", "--iwarp"], &["decode", "file"], &["print"]] {
+    for arguments in [
+        &[][..],
+        &["encode", "--iwarp"],
+        &["decode", "file"],
+        &["print"],
+        &["decode", "--pcap", "-", "--iwarp"],
+        &["decode", "--port", "20050"],
+        &["decode", "--pcap", "-", "--port", "65536"],
+    ] {
         let output = run(arguments, "");
         assert_eq!((output.status.code(), output.stdout), (Some(2), vec![]), "{arguments:?}");
         assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1, "{arguments:?}");
@@ -146,12 +202,15 @@ fn succeeds(arguments: &[&str], input: &str) -> String {
 }
 
 fn run(arguments: &[&str], input: &str) -> Output {
+    run_octets(arguments, input.into())
+}
+
+fn run_octets(arguments: &[&str], input: Vec<u8>) -> Output {
     let mut child = start(arguments);
     let mut stdin = child.stdin.take().unwrap();
-    let input = input.to_owned();
     // From another thread, for pipes are short and the command answers as it reads.
     let (output, written) = std::thread::scope(|scope| {
-        let writer = scope.spawn(move || stdin.write_all(input.as_bytes()));
+        let writer = scope.spawn(move || stdin.write_all(&input));
         (child.wait_with_output().unwrap(), writer.join().unwrap())
     });
     assert!(written.is_ok() || !output.status.success());

@@ -290,6 +290,25 @@ pub const REPLY_MIDDLE: u32 = 12;
 /// `rdma_htype` of [`Message::ReplyInline`].
 pub const REPLY_INLINE: u32 = 13;
 
+/// The header types of the draft, with its names.
+pub const NAMES: [(&str, u32); 10] = [
+    ("RDMA2_ERROR", ERROR),
+    ("RDMA2_GRANT", GRANT),
+    ("RDMA2_CONNPROP_MIDDLE", CONNPROP_MIDDLE),
+    ("RDMA2_CONNPROP_FINAL", CONNPROP_FINAL),
+    ("RDMA2_CALL_EXTERNAL", CALL_EXTERNAL),
+    ("RDMA2_CALL_MIDDLE", CALL_MIDDLE),
+    ("RDMA2_CALL_INLINE", CALL_INLINE),
+    ("RDMA2_REPLY_EXTERNAL", REPLY_EXTERNAL),
+    ("RDMA2_REPLY_MIDDLE", REPLY_MIDDLE),
+    ("RDMA2_REPLY_INLINE", REPLY_INLINE),
+];
+
+/// Returns the draft's name of a header type, if it has the type.
+pub fn name(htype: u32) -> Option<&'static str> {
+    NAMES.iter().find(|(_, known)| *known == htype).map(|(name, _)| *name)
+}
+
 /// Returns whether a header type conveys a Reply.
 const fn is_reply(htype: u32) -> bool {
     matches!(htype, REPLY_EXTERNAL | REPLY_MIDDLE | REPLY_INLINE)

@@ -1,8 +1,9 @@
 //! Code that the tests of all crates share: a random number generator, a reader of hexadecimal digits, servers as
-//! processes, and namespaces with an rpcbind.
+//! processes, namespaces with an rpcbind, and captures.
 //!
 //! The crate depends on no other, so that the tests inside any crate can use it.
 
+pub mod capture;
 pub mod hex;
 pub mod namespaces;
 mod rng;

@@ -1,40 +1,8 @@
-//! Conversion of segments and chunk lists to JSON and back.
+//! Parsing of segments and chunk lists.
 
-use haulage_proto::chunk::{ReadList, Segments, WriteChunk, WriteList};
 use haulage_proto::verbs::{Handle, Segment};
 
 use super::fields::{Complaint, Field, Object};
-use crate::output::json;
-
-/// Describes a Read list, or the list of a Call chunk.
-pub fn reads(list: ReadList<'_>) -> String {
-    json::array(list.entries().map(|(position, segment)| {
-        json::object(|entry| {
-            entry.count("position", position);
-            members(entry, segment);
-        })
-    }))
-}
-
-/// Describes a Write list.
-pub fn writes(list: WriteList<'_>) -> String {
-    json::array(list.chunks().map(|chunk| segments(chunk.segments())))
-}
-
-/// Describes an optional chunk, such as a Reply chunk.
-pub fn optional(chunk: Option<WriteChunk<'_>>) -> String {
-    chunk.map_or_else(|| "null".to_owned(), |chunk| segments(chunk.segments()))
-}
-
-/// Describes segments.
-pub fn segments(segments: Segments<'_>) -> String {
-    json::array(segments.map(|segment| json::object(|entry| members(entry, segment))))
-}
-
-fn members(entry: &mut json::Object, segment: Segment) {
-    entry.count("handle", segment.handle.0).count("length", segment.length);
-    entry.exact("offset", segment.offset);
-}
 
 /// Parses segments with their positions.
 pub fn parse_reads(field: Field) -> Result<Vec<(u32, Segment)>, Complaint> {

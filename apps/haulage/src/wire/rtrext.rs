@@ -1,40 +1,19 @@
-//! Conversion of the round-trip extensions' header types to JSON and back, with the names of their XDR.
+//! Encoding of the round-trip extensions' messages from JSON, with the names of their XDR.
 //!
 //! The discriminant of a union is its first member, under its XDR name. `payload` holds everything after the header:
 //! Payload stream, padding, bulk data.
 
 use haulage_proto::chunk::WriteChunk;
-use haulage_proto::rtrext::direction::DirectionSet;
-use haulage_proto::rtrext::header::{self, Header};
-use haulage_proto::rtrext::item::{self, ReceivedLocation};
+use haulage_proto::rtrext::item;
 use haulage_proto::rtrext::report::{Expected, MessageType, OutOfRange};
 use haulage_proto::rtrext::{
-    Directed, Directions, Items, Location, REPTERR, Report, ReportInfo, TransmissionId, XMTCONT,
-    XMTREQ, XMTRESP, header_name,
+    REPTERR, Report, ReportInfo, TransmissionId, XMTCONT, XMTREQ, XMTRESP, header_name,
 };
-use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::Prefix;
 use haulage_proto::xdr::Writer;
 
 use super::chunks;
 use super::fields::{Complaint, Field, Object};
-use super::refusal::Refusal;
-use crate::output::json;
-
-/// Describes one message of version 2 whose header type belongs to the extensions.
-pub fn describe(message: &[u8]) -> Result<String, Refusal> {
-    let (prefix, header) = header::decode(message).map_err(|fault| {
-        // E13: a response is not answered. Its error still has a name, which is shown here.
-        let response = fault.prefix.is_some_and(|prefix| prefix.htype == XMTRESP);
-        let report = fault.report.or(response.then_some(ErrorBody::BadXdr));
-        Refusal::new(fault.to_string(), report.map(|report| report.name()))
-    })?;
-    Ok(json::object(|line| {
-        line.count("xid", prefix.xid).count("vers", prefix.vers).count("credit", prefix.credit);
-        line.text("htype", header_name(prefix.htype).unwrap_or_default());
-        members(line, &header);
-    }))
-}
 
 /// Returns the header type of this name, if it belongs to the extensions.
 pub fn header_type(name: &str) -> Option<u32> {
@@ -65,48 +44,6 @@ pub fn assemble(prefix: Prefix, mut message: Object, w: &mut Writer<'_>) -> Resu
     }
     w.put(message.take("payload")?.octets()?)?;
     message.end()
-}
-
-fn members(line: &mut json::Object, header: &Header<'_>) {
-    match header {
-        Header::Request(request) => {
-            line.json("optxrq_dp", &describe_items(&request.dp));
-            line.json("optxrq_rsd", &describe_directions(&request.rsd));
-            line.count("optxrq_count", request.count).count("optxrq_rsbuf", request.rsbuf);
-            line.count("optxrq_pslen", request.pslen);
-        }
-        Header::Response(response) => {
-            line.json("optxrs_dp", &describe_items(&response.dp));
-            line.count("optxrs_count", response.count).count("optxrs_pslen", response.pslen);
-        }
-        Header::Continue(part) => {
-            line.count("optxc_xnum", part.xnum).count("optxc_itype", part.itype);
-            line.count("optxc_pslen", part.pslen);
-        }
-        Header::Report(report) => return describe_report(line, report),
-    }
-    line.text("payload", &hex::encode(header.rest()));
-}
-
-fn describe_items(items: &Items<'_>) -> String {
-    json::array(items.iter().map(|item| {
-        json::object(|entry| {
-            entry.count("xmdmi_disp", item.disp).count("xmdmi_length", item.length);
-            entry.object("xmdmi_where", |place| describe_location(place, &item.place));
-        })
-    }))
-}
-
-fn describe_location(place: &mut json::Object, location: &ReceivedLocation<'_>) {
-    place.text("type", location.name());
-    match location {
-        Location::Exrw(chunk) => _ = place.json("xmdl_ex", &chunks::segments(chunk.segments())),
-        Location::Tbsn { offset, bsnum } => {
-            place.count("xmdl_offset", *offset);
-            place.json("xmdl_bsnum", &json::array(bsnum.iter().map(|number| number.to_string())));
-        }
-        Location::TooShort | Location::NoItem => {}
-    }
 }
 
 fn items(field: Field, w: &mut Writer<'_>) -> Result<(), Complaint> {
@@ -143,40 +80,6 @@ fn location(mut place: Object, w: &mut Writer<'_>) -> Result<(), Complaint> {
         _ => return Err(name.is_not("a type of xmdp_loc")),
     }
     place.end()
-}
-
-fn describe_directions(directions: &Directions<'_>) -> String {
-    let describe = |set: DirectionSet<'_>| {
-        json::object(|entry| {
-            entry.object("xmdrsds_range", |range| {
-                range.count("xmdrsdr_begin", set.begin).count("xmdrsdr_end", set.end);
-            });
-            entry.json(
-                "xmdrsds_items",
-                &json::array(set.items.iter().map(|item| {
-                    json::object(|entry| {
-                        entry.count("xmdrsdi_minlen", item.minlen);
-                        entry.object("xmdrsdi_loc", |place| describe_directed(place, &item.place));
-                    })
-                })),
-            );
-        })
-    };
-    json::array(directions.iter().map(describe))
-}
-
-fn describe_directed(place: &mut json::Object, directed: &Directed<WriteChunk<'_>>) {
-    place.text("type", directed.name());
-    match directed {
-        Directed::Exrw(chunk) | Directed::Choice(chunk) => {
-            place.json("xmdrsdl_ex", &chunks::segments(chunk.segments()));
-        }
-        Directed::BySize { dsdov, segments } => {
-            place.count("xmdrsdl_dsdov", *dsdov);
-            place.json("xmdrsdl_bsex", &chunks::segments(segments.segments()));
-        }
-        Directed::Tbsn => {}
-    }
 }
 
 fn directions(field: Field, w: &mut Writer<'_>) -> Result<(), Complaint> {
@@ -226,37 +129,6 @@ fn directed(mut place: Object, w: &mut Writer<'_>) -> Result<(), Complaint> {
 
 fn chunk(field: Field, w: &mut Writer<'_>) -> Result<(), Complaint> {
     Ok(WriteChunk::encode(w, chunks::parse_segments(field)?.into_iter())?)
-}
-
-fn describe_report(line: &mut json::Object, report: &Report) {
-    line.object("optre_bad", |id| describe_id(id, &report.bad));
-    match &report.lead {
-        Some(lead) => line.object("optre_lead", |id| describe_id(id, lead)),
-        None => line.json("optre_lead", "null"),
-    };
-    line.object("optre_info", |info| {
-        info.text("optre_which", report.info.name());
-        match report.info {
-            ReportInfo::BadContinuation => {}
-            ReportInfo::BadHeaderType(field)
-            | ReportInfo::BadOptionalType(field)
-            | ReportInfo::BadSequence(field)
-            | ReportInfo::BadXid(field) => {
-                info.count("optri_expect", field.expect).count("optri_current", field.current);
-            }
-            ReportInfo::BadOffset(field)
-            | ReportInfo::BadNumber(field)
-            | ReportInfo::BadPayloadLength(field) => {
-                info.count("optri_value", field.value);
-                info.count("optri_min", field.min).count("optri_max", field.max);
-            }
-        }
-    });
-}
-
-fn describe_id(id: &mut json::Object, named: &TransmissionId) {
-    id.count("xmsi_xid", named.xid).text("xmsi_dir", named.dir.name());
-    id.count("xmsi_seq", named.seq);
 }
 
 fn report(message: &mut Object) -> Result<Report, Complaint> {

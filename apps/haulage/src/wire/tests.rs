@@ -4,9 +4,20 @@ use serde_json::Value;
 
 use super::*;
 
+mod iwarp;
 mod random;
 
 use random::Rng;
+
+/// Describes a message as JSON.
+fn describe(message: &[u8]) -> Result<String, Refusal> {
+    proto::describe::message(message).map(|fields| fields.to_string())
+}
+
+/// Describes an MPA frame or an FPDU as JSON.
+fn describe_iwarp(octets: &[u8]) -> Result<String, Refusal> {
+    proto::describe::iwarp::octets(octets, crc32c).map(|fields| fields.to_string())
+}
 
 #[test]
 fn every_vector_survives_the_round_trip() {
@@ -33,8 +44,10 @@ fn random_descriptions_survive_the_round_trip() {
 fn whatever_happens_to_a_message_its_line_is_json() {
     let mut rng = Rng::new(11);
     let check = |octets: &[u8]| {
-        for described in [describe(octets), iwarp::describe(octets)] {
-            let line = described.unwrap_or_else(|refusal| refusal.to_json());
+        for described in
+            [proto::describe::message(octets), proto::describe::iwarp::octets(octets, crc32c)]
+        {
+            let line = line_of(described);
             let value: Value = serde_json::from_str(&line).unwrap();
             assert!(value.get("xid").or(value.get("frame")).or(value.get("error")).is_some());
         }
@@ -114,8 +127,8 @@ fn a_refusal_says_what_is_wrong_where_and_what_is_reported() {
     ];
     for (digits, error, report) in cases {
         let message = hex::decode(digits.replace(' ', "")).unwrap();
-        let expected = Refusal::new(error.to_owned(), report);
-        assert_eq!(describe(&message), Err(expected), "{digits}");
+        let refusal = describe(&message).unwrap_err();
+        assert_eq!((refusal.to_string().as_str(), refusal.report), (error, report), "{digits}");
     }
 }
 
@@ -128,7 +141,8 @@ fn what_is_not_hex_is_refused_at_the_octet_where_it_stands() {
         (b"00 11", "not a hex digit at byte 1"),
         (b"\xff\xff", "not a hex digit at byte 0"),
     ] {
-        assert_eq!(decode_hex(digits), Err(Refusal::new(says.to_owned(), None)));
+        let refusal = decode_hex(digits).unwrap_err();
+        assert_eq!((refusal.to_string().as_str(), refusal.report), (says, None));
     }
     assert_eq!(decode_hex(b"9AfF"), Ok(vec![0x9a, 0xff]));
 }

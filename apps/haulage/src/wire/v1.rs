@@ -1,42 +1,13 @@
-//! Conversion of version 1 messages to JSON and back.
+//! Encoding of version 1 messages from JSON.
 
 use haulage_proto::chunk::{ReadList, WriteList};
 use haulage_proto::v1::VERSION;
 use haulage_proto::v1::error::ErrorBody;
-use haulage_proto::v1::header::{self, Message, Prefix, Rpc};
+use haulage_proto::v1::header::{self, Prefix};
 use haulage_proto::xdr::Writer;
 
 use super::chunks;
 use super::fields::{Complaint, Object};
-use super::refusal::Refusal;
-use crate::output::json;
-
-/// Describes one message.
-pub fn describe(message: &[u8]) -> Result<String, Refusal> {
-    let message = header::decode_transport(message).map_err(|fault| {
-        Refusal::new(fault.to_string(), fault.report.map(|report| report.name()))
-    })?;
-    Ok(json::object(|line| {
-        let prefix = message.prefix();
-        line.count("xid", prefix.xid).count("vers", prefix.vers).count("credit", prefix.credit);
-        match &message {
-            Message::Msg(rpc) => members(line.text("proc", "RDMA_MSG"), rpc),
-            Message::NoMsg(rpc) => members(line.text("proc", "RDMA_NOMSG"), rpc),
-            Message::MsgP(padding, rpc) => {
-                line.text("proc", "RDMA_MSGP");
-                line.count("align", padding.align).count("thresh", padding.thresh);
-                members(line, rpc);
-            }
-            Message::Done { .. } => _ = line.text("proc", "RDMA_DONE"),
-            Message::Error { error, .. } => {
-                line.text("proc", "RDMA_ERROR").text("err", error.name());
-                if let ErrorBody::Vers { low, high } = *error {
-                    line.count("vers_low", low).count("vers_high", high);
-                }
-            }
-        }
-    }))
-}
 
 /// Encodes one message, whose first three words were taken from its description.
 pub fn assemble(
@@ -67,13 +38,6 @@ pub fn assemble(
         }
     }
     message.end()
-}
-
-fn members(line: &mut json::Object, rpc: &Rpc<'_>) {
-    line.json("reads", &chunks::reads(rpc.reads));
-    line.json("writes", &chunks::writes(rpc.writes));
-    line.json("reply", &chunks::optional(rpc.reply));
-    line.text("payload", &hex::encode(rpc.payload));
 }
 
 fn rpc(message: &mut Object, w: &mut Writer<'_>) -> Result<(), Complaint> {

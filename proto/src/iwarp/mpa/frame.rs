@@ -169,7 +169,7 @@ impl Kind {
 
 /// Moves octets from `bytes` to `gathered` up to the end of a frame, and parses the frame once it
 /// is complete.
-pub(super) fn gather<'a>(
+pub(in crate::iwarp) fn gather<'a>(
     kind: Kind,
     gathered: &'a mut Vec<u8>,
     bytes: &mut &[u8],

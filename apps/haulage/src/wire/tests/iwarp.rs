@@ -1,3 +1,5 @@
+//! Tests of MPA frames and FPDUs.
+
 use super::*;
 
 #[test]
@@ -100,11 +102,11 @@ fn what_is_neither_is_refused_where_it_breaks_and_reported_to_nobody() {
         (format!("{reply} 00 02 0000 00"), "octets after the frame at byte 20"),
         ("4d504120494420526571205672616d65 00020000".to_owned(), "not an MPA frame at byte 9"),
     ] {
-        let refusal = described(&line).unwrap_err().to_json();
+        let refusal = line_of(Err(described(&line).unwrap_err()));
         assert_eq!(refusal, format!(r#"{{"error":"{says}","report":null}}"#), "{line}");
     }
 }
 
 fn described(digits: &str) -> Result<String, Refusal> {
-    describe(&hex::decode(digits.replace(' ', "")).unwrap())
+    describe_iwarp(&hex::decode(digits.replace(' ', "")).unwrap())
 }
