@@ -17,6 +17,7 @@ use crate::world::choices::Choices;
 
 mod beside;
 pub mod bound;
+mod capture;
 mod chunk;
 pub mod corpus;
 mod hosts;
@@ -64,7 +65,7 @@ pub struct Codec {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 24] = [
     Target { name: "v2_message", kind: Kind::Codec(v2::MESSAGE), vectors: &["v2"] },
     Target { name: "v2_connection", kind: Kind::Machine(v2::connection::run), vectors: &[] },
     Target { name: "v1_message", kind: Kind::Codec(v1::MESSAGE), vectors: &["v1"] },
@@ -77,6 +78,8 @@ pub const TARGETS: [Target; 22] = [
     Target { name: "rpc", kind: Kind::Codec(rpc::HEADER), vectors: &["rpc"] },
     Target { name: "iwarp_header", kind: Kind::Codec(iwarp::HEADER), vectors: &[] },
     Target { name: "iwarp_receive", kind: Kind::Machine(iwarp::receive::run), vectors: &[] },
+    Target { name: "iwarp_observe", kind: Kind::Machine(iwarp::observe::run), vectors: &[] },
+    Target { name: "capture", kind: Kind::Machine(capture::run), vectors: &[] },
     Target { name: "mpa_handshake", kind: Kind::Machine(iwarp::handshake::run), vectors: &[] },
     Target { name: "nfs", kind: Kind::Machine(nfs::run), vectors: &[] },
     Target { name: "mount", kind: Kind::Machine(mount::run), vectors: &[] },

@@ -10,6 +10,7 @@ use super::octets::{Octets, any_word, octet, some_octets, word};
 use crate::world::choices::Choices;
 
 pub(super) mod handshake;
+pub(super) mod observe;
 pub(super) mod provider;
 pub(super) mod receive;
 

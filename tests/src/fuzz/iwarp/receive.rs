@@ -103,7 +103,7 @@ fn quote(receiver: &Receiver) {
 }
 
 /// Draws a stream of FPDUs, of which some are spoiled, or of any octets.
-fn stream(crc: Option<Crc32c>, choices: &mut Choices) -> Vec<u8> {
+pub(super) fn stream(crc: Option<Crc32c>, choices: &mut Choices) -> Vec<u8> {
     if choices.one_in(8) {
         return some_octets(choices, 255);
     }
