@@ -6,12 +6,14 @@
 //! The octets between are zero padding.
 
 mod outgoing;
+mod single;
 mod targets;
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
 pub use self::outgoing::{Content, Directive, Kind, Outgoing, Source, Unfit};
+pub use self::single::SingleTransmission;
 use self::targets::{TargetSlot, Targets};
 use super::direction::{Direction, Directions};
 use super::item::{Item, Items, Location};
@@ -331,6 +333,15 @@ fn first_wire_len(message: &Outgoing<'_>, numbers: usize) -> usize {
     };
     let numbers = numbers.saturating_mul(UNIT);
     items.fold(own.saturating_add(numbers).saturating_add(Prefix::WIRE_LEN), usize::saturating_add)
+}
+
+/// Returns the length of the header of a request in octets, prefix included, that has `items` in `numbers` targetable
+/// segments and gives no directions.
+fn first_wire_len_of(items: usize, numbers: usize) -> usize {
+    type Any = Location<(), ()>;
+    let each = Any::tbsn_wire_len(0).saturating_mul(items);
+    let own = (5 * UNIT).saturating_add(Prefix::WIRE_LEN);
+    each.saturating_add(numbers.saturating_mul(UNIT)).saturating_add(own)
 }
 
 /// The length of the header of a continuation in octets, prefix included.

@@ -14,6 +14,7 @@ use crate::verbs::{Handle, Segment};
 
 mod pair;
 mod random;
+mod single;
 
 use pair::{End, Sent, offer, pair, structure};
 

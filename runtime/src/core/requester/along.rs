@@ -12,8 +12,7 @@
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::exchange::{CallPlan, Format};
 use haulage_proto::negotiate::{Engine, Refusal};
-use haulage_proto::rtrext::item::Item;
-use haulage_proto::rtrext::plan::{Content, Kind, Outgoing as Message, Plan, Source};
+use haulage_proto::rtrext::plan::SingleTransmission;
 use haulage_proto::rtrext::report::{MessageType, Report};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::HeaderPatch;
@@ -38,10 +37,9 @@ use crate::service::Request;
 
 /// A message with the arguments of its Call, for which there is memory.
 pub(super) struct Along {
-    items: Items<Item<Source>>,
+    plan: SingleTransmission,
     /// The place of each item among the arguments of the Call.
     indices: Items<usize>,
-    plan: Plan,
     room: Local,
 }
 
@@ -65,15 +63,12 @@ impl Along {
         }
         let Engine::Two(two) = connection.engine.engine() else { return None };
         let terms = two.extension()?.terms()?;
-        let item = |position, length| Item { disp: position, length, place: Source::Send };
-        let items: Items<_> =
-            plan.reads.iter().map(|read| item(read.position, read.length)).collect();
+        let items = plan.reads.iter().map(|read| (read.position, read.length));
         let indices = plan.reads.iter().map(|read| read.index).collect();
-        let message = message(encoded, items.as_slice());
-        let plan = Plan::new(terms, &message).ok().filter(|plan| plan.transmissions() == 1)?;
-        let octets = HEADER_ROOM + plan.length(0);
+        let plan = SingleTransmission::new(terms, encoded.length, items).ok()?;
+        let octets = HEADER_ROOM + plan.length();
         let room = if octets > SEND_BUFFER { pool.lease(octets) } else { buffers.pop() }?;
-        Some(Self { items, indices, plan, room })
+        Some(Self { plan, indices, room })
     }
 
     /// Writes the message: its headers, the Payload stream, which is in `buffer`, and the arguments.
@@ -90,16 +85,12 @@ impl Along {
             CallLease::None | CallLease::Exposed(_) => &[],
         });
         let octets: Items<&[u8]> = octets.collect();
-        let octets = octets.as_slice();
-        let items = self.indices.iter().map(|index| octets.get(*index).copied());
-        let items: Items<_> = items.map(Option::unwrap_or_default).collect();
+        let items = self.indices.iter().filter_map(|index| octets.as_slice().get(*index).copied());
         let payload = HEADER_ROOM..HEADER_ROOM + encoded.length;
         let payload = buffer.get(payload).unwrap_or_default();
-        let content = Content { payload, items: items.as_slice() };
-        let range = HEADER_ROOM..HEADER_ROOM + self.plan.length(0);
+        let range = HEADER_ROOM..HEADER_ROOM + self.plan.length();
         let room = self.room.bytes_mut().get_mut(range.clone()).unwrap_or_default();
-        let message = message(encoded, self.items.as_slice());
-        let written = self.plan.encode(&mut Writer::new(room), 0, (xid, credit), &message, content);
+        let written = self.plan.encode(&mut Writer::new(room), (xid, credit), payload, items);
         assert!(written.is_ok(), "the room is as long as the plan says");
         (Head::written(range, None), Outgoing::within(self.room))
     }
@@ -111,14 +102,8 @@ impl Along {
 
     /// Returns the number of arguments.
     pub(super) const fn count(&self) -> usize {
-        self.items.len()
+        self.indices.len()
     }
-}
-
-/// Describes the message of a Call with these items.
-fn message<'a>(encoded: &Encoded, items: &'a [Item<Source>]) -> Message<'a> {
-    let kind = Kind::Request { rsd: &[], rsbuf: 0 };
-    Message { kind, payload_length: encoded.length, items }
 }
 
 impl Requester {

@@ -197,7 +197,7 @@ pub(super) fn octets(item: &Item<Source>) -> core::ops::Range<usize> {
 }
 
 /// Returns the Payload stream: what is left without the items and their padding.
-fn reduce(items: &[Item<Source>], stream: &[u8]) -> Vec<u8> {
+pub(super) fn reduce(items: &[Item<Source>], stream: &[u8]) -> Vec<u8> {
     let (mut payload, mut at) = (Vec::new(), 0);
     for item in items {
         if matches!(item.place, Source::Send | Source::Exrw(_)) {
