@@ -4,6 +4,7 @@
 //! octets between each client and a connection of its own to the server: in each direction after the delay, and no slower
 //! than they come. It ends with its standard input.
 #![forbid(unsafe_code)]
+#![expect(clippy::disallowed_methods, reason = "it has no core, so its threads are its own")]
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -11,7 +12,10 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use haulage::proto::time::Instant;
+use haulage::sys::clock;
 
 fn main() -> ExitCode {
     let Some(options) = Options::typed(std::env::args().skip(1)) else {
@@ -73,52 +77,52 @@ fn relay(client: TcpStream, to: SocketAddr, delay: Duration) -> io::Result<()> {
     for (from, to) in [(client.try_clone()?, server.try_clone()?), (server, client)] {
         to.set_nodelay(true)?;
         let (sender, receiver) = channel();
+        // What waits is still written when there is nothing more to read.
+        let is_writing = sender.clone();
         thread::spawn(move || read(from, &sender));
-        thread::spawn(move || write(to, &receiver, delay));
+        thread::spawn(move || {
+            write(to, &receiver, delay);
+            drop(is_writing);
+        });
     }
     Ok(())
 }
 
-/// Octets, and when they came.
+/// Octets, and when they came; none are the end.
 type Came = (Instant, Vec<u8>);
 
 /// Reads until there is no more.
 fn read(mut from: TcpStream, sender: &Sender<Came>) {
     let mut octets = vec![0; 1 << 18];
-    while let Ok(count) = from.read(&mut octets)
-        && count > 0
-        && sender.send((Instant::now(), octets[..count].to_vec())).is_ok()
-    {}
+    loop {
+        let count = from.read(&mut octets).unwrap_or(0);
+        if sender.send((clock::now(), octets[..count].to_vec())).is_err() || count == 0 {
+            return;
+        }
+    }
 }
 
 /// Writes what comes after its delay.
 fn write(mut to: TcpStream, receiver: &Receiver<Came>, delay: Duration) {
+    // Without it the delays are longer, and as much so for all that is compared.
     let _ = std::fs::write("/proc/thread-self/timerslack_ns", "1");
     let mut waiting = VecDeque::new();
     loop {
-        let due = waiting.front().map(|(came, _): &Came| *came + delay);
+        let due = waiting.front().map(|(came, _): &Came| came.saturating_add(delay));
         let next = match due {
             None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(due) => receiver.recv_timeout(due.saturating_duration_since(Instant::now())),
+            Some(due) => receiver.recv_timeout(due.saturating_since(clock::now())),
         };
         match next {
             Ok(came) => waiting.push_back(came),
             Err(RecvTimeoutError::Timeout) => {
                 let Some((_, octets)) = waiting.pop_front() else { continue };
-                if to.write_all(&octets).is_err() {
+                if octets.is_empty() || to.write_all(&octets).is_err() {
+                    let _ = to.shutdown(Shutdown::Write);
                     return;
                 }
             }
-            Err(RecvTimeoutError::Disconnected) => {
-                for (came, octets) in waiting {
-                    thread::sleep((came + delay).saturating_duration_since(Instant::now()));
-                    if to.write_all(&octets).is_err() {
-                        return;
-                    }
-                }
-                let _ = to.shutdown(Shutdown::Write);
-                return;
-            }
+            Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
