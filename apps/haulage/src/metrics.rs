@@ -323,6 +323,12 @@ impl Page {
             ],
         );
         self.one(
+            "haulage_arguments_along_total",
+            counter,
+            "Arguments that came along with the messages of their Calls.",
+            core.arguments_along,
+        );
+        self.one(
             "haulage_replies_held_total",
             counter,
             "Replies exposed for clients to read, until they say RDMA_DONE.",
@@ -391,7 +397,10 @@ impl Page {
             counter,
             "Octets of payload copied, by Haulage (us) or the system.",
             [
-                ("by=\"us\"", moved.bytes_copied + core.bytes_unreduced + core.part_bytes),
+                (
+                    "by=\"us\"",
+                    moved.bytes_copied + core.bytes_unreduced + core.part_bytes + core.bytes_along,
+                ),
                 ("by=\"system\"", moved.bytes_system),
             ],
         );

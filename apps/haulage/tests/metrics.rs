@@ -336,3 +336,34 @@ fn a_head_has_all_but_the_page_and_who_asks_otherwise_is_told_how() {
         "{refused}"
     );
 }
+
+#[test]
+fn a_short_value_comes_along_with_its_put_where_there_is_memory_for_that() {
+    for (memory, server_has, client_has, along) in [
+        ("256MiB", "auto", "auto", 1.0),
+        ("256MiB", "auto", "off", 0.0),
+        ("256MiB", "off", "auto", 0.0),
+        ("32MiB", "auto", "auto", 0.0),
+    ] {
+        let server = serve(&["kv", "serve", "--memory", memory, "--extensions", server_has]);
+        let client = |arguments: &[&str]| {
+            let mut command = haulage(arguments);
+            command.args(["--connect", server.named("listen"), "--extensions", client_has]);
+            command
+        };
+        let value: Vec<u8> = (0..=250).cycle().take(10_000).collect();
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let path = path.join(format!("along-{memory}-{server_has}-{client_has}"));
+        fs::write(&path, &value).unwrap();
+        let put = ["kv", "put", "key", path.to_str().unwrap()];
+        assert!(client(&put).status().unwrap().success());
+        let got = client(&["kv", "get", "key"]).output().unwrap();
+        assert!(got.stdout == value);
+        let families = families(&page(&server));
+        let came = &families["haulage_arguments_along_total"].samples[0].2;
+        assert_eq!(*came, along, "{memory} {server_has} {client_has}");
+        let read = families["haulage_chunks_total"].samples.iter();
+        let read = read.filter(|(_, labels, _)| labels["kind"] == "read").map(|(.., count)| count);
+        assert_eq!(read.sum::<f64>(), 1.0 - along, "{memory} {server_has} {client_has}");
+    }
+}

@@ -48,6 +48,8 @@ impl Figures {
         // The share of memory is read first, because that may take long, and would count in a period that begins here.
         let memory = process::share_of_memory().unwrap_or(0);
         let (moved, done) = (cx.moved(), cx.counters());
+        // The system copies between memory and sockets, if the provider uses sockets.
+        let copies_along = 1 + u64::from(moved.bytes_system > 0);
         let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Self {
             now_ns: clock::now().as_nanos(),
@@ -59,8 +61,12 @@ impl Figures {
             send_batches: moved.send_batches,
             receives: moved.receives,
             receive_batches: moved.receive_batches,
-            tagged_copied: moved.tagged_copied,
-            all_copied: moved.bytes_copied + moved.bytes_system + done.bytes_unreduced,
+            // What goes along with messages is no tagged data, and counts like it.
+            tagged_copied: moved.tagged_copied + done.bytes_along * copies_along,
+            all_copied: moved.bytes_copied
+                + moved.bytes_system
+                + done.bytes_unreduced
+                + done.bytes_along,
             connections: cx.connections().into(),
             memory,
             instructions: instructions::of_this_thread().unwrap_or(0),

@@ -336,7 +336,9 @@ impl KvService {
             orphans: gauges.orphans,
             invalidations_remote: moved.invalidated_remote,
             invalidations_local: moved.invalidated_local,
-            copied_user: copied_user(moved) + cx.counters().bytes_unreduced,
+            copied_user: copied_user(moved)
+                + cx.counters().bytes_unreduced
+                + cx.counters().bytes_along,
             copied_system: copied_system(moved),
             connections_held: u64::from(census.connections_held),
             leases_held: census.leases_held as u64,

@@ -46,6 +46,8 @@ counts! {
         pub parts_sent: u64,
         /// Octets of continued messages, all of which were copied.
         pub part_bytes: u64,
+        /// Octets of arguments that came or went along with the messages of their Calls, each copied by this end once.
+        pub bytes_along: u64,
         /// Octets of data items copied because they came or went unreduced.
         pub bytes_unreduced: u64,
         /// Calls whose outcome broke the service's own binding: results longer than declared, more items than one Write chunk

@@ -98,9 +98,9 @@ impl VersionOptions {
 /// What an end offers beside version 2: an option of the key-value service.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ExtensionOptions {
-    /// Round-trip extensions. auto: values of up to 16 KiB that do not fit a message otherwise come along with their put, in
-    /// one round trip instead of two, if both ends have it so; not over shm and verbs, where they gain nothing or were not
-    /// measured. A server then has 20 KiB for each message that it may receive, instead of 5
+    /// Round-trip extensions. auto: values of 4 to 16 KiB come along with their put, in one round trip instead of two, if
+    /// both ends have it so; over iwarp alone. A server then has 20 KiB for each message that it may receive, instead of
+    /// 5, if that is no more than an eighth of its --memory
     #[arg(
         long,
         value_name = "auto|off",
@@ -115,12 +115,14 @@ impl ExtensionOptions {
     /// What an end offers that is told nothing.
     pub const USUAL: Self = Self { extensions: Extensions::Auto };
 
-    /// Returns the limits of a server with these extensions.
+    /// Returns the limits of a server with these extensions, whose values have so much memory.
     #[must_use]
-    pub const fn taking(self, limits: Limits) -> Limits {
+    pub const fn taking(self, limits: Limits, memory: usize) -> Limits {
+        let taking = Limits { receive_size: PLACING_SIZE, ..limits };
+        let more = taking.transport_bytes().saturating_sub(limits.transport_bytes());
         match self.extensions {
-            Extensions::Auto => Limits { receive_size: PLACING_SIZE, ..limits },
-            Extensions::Off => limits,
+            Extensions::Auto if more <= memory / 8 => taking,
+            Extensions::Auto | Extensions::Off => limits,
         }
     }
 

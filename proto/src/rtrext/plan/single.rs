@@ -93,6 +93,11 @@ impl SingleTransmission {
         })
     }
 
+    /// Returns the length of each item in octets.
+    pub fn items(&self) -> impl Iterator<Item = u32> {
+        self.places().iter().map(|place| place.length)
+    }
+
     fn places(&self) -> &[Place] {
         self.places.get(..self.count).unwrap_or_default()
     }

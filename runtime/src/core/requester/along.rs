@@ -100,6 +100,11 @@ impl Along {
         buffers.recycle(self.room);
     }
 
+    /// Returns the octets of the arguments.
+    pub(super) fn octets(&self) -> u64 {
+        self.plan.items().map(u64::from).sum()
+    }
+
     /// Returns the number of arguments.
     pub(super) const fn count(&self) -> usize {
         self.indices.len()
@@ -135,6 +140,7 @@ impl Requester {
         exposed_leases.begin(request.arguments.take(), request.rooms.take());
         exposed_leases.sent.keep(self.making.room(), encoded);
         common.counters.arguments_sent_along += 1;
+        common.counters.bytes_along += along.octets();
         let patch = HeaderPatch { xid: named.xid, credit: grant.next_credit() };
         let (head, mut message) = along.seal(exposed_leases, self.making.room(), encoded, patch);
         let left = common.send_alone(key, &head, &mut message, port);

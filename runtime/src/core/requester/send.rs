@@ -240,6 +240,7 @@ impl Requester {
             }
             Ready::Along(along) => {
                 common.counters.arguments_sent_along += along.count() as u64;
+                common.counters.bytes_along += along.octets();
                 let sealed = along.seal(exposed_leases, buffer.bytes(), &encoded, patch);
                 common.buffers.recycle(buffer);
                 sealed

@@ -163,7 +163,7 @@ impl Responder {
                 let sources = sources.as_slice();
                 let mut leases = leases;
                 if sources.iter().any(|source| source.is_along()) {
-                    copy_along(common, call, sources, &mut leases);
+                    common.counters.bytes_along += copy_along(common, call, sources, &mut leases);
                 }
                 if sources.iter().all(|source| source.is_along()) {
                     return self.settle(common, name, arguments, Ok(leases));
@@ -288,26 +288,28 @@ impl Want {
     }
 }
 
-/// Copies the arguments of a Call that came with its message to their places in `leases`.
+/// Copies the arguments of a Call that came with its message to their places in `leases`. Returns how many octets.
 fn copy_along(
     common: &Common,
     call: &ServedCall,
     sources: &[&ArgumentSource],
     leases: &mut Leases,
-) {
+) -> u64 {
     let Some(message) = &call.message else {
         panic!("a Call holds its message until it is served")
     };
     let octets = common.receives.bytes(&message.received);
-    let mut at = 0;
+    let (mut at, mut copied) = (0, 0);
     for source in sources {
         let end = at + source.octets();
         if let ArgumentSource::Message(parts) = source {
             for part in parts.iter() {
                 leases.write_at(at, octets.get(part.clone()).unwrap_or_default());
                 at += part.len();
+                copied += part.len() as u64;
             }
         }
         at = end;
     }
+    copied
 }

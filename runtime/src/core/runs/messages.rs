@@ -231,6 +231,7 @@ impl<P: Port> Carrier for WithArgument<'_, '_, P> {
         };
         lease_argument(common, from.key, chunk, copy, own)?;
         common.counters.arguments_along += 1;
+        common.counters.bytes_along += self.argument.len() as u64;
         reply.begin(from.unchunked_reply_max, None);
         Some(())
     }
