@@ -59,8 +59,6 @@ pub struct Link {
     pub begins_anew: bool,
     /// Whether a connection met a misfortune, or waited for long. Connections may speak version 1 for a while then.
     was_hurt: bool,
-    /// Whether the client reads Replies that have no other room: one for which it has no memory ends the connection.
-    pub reads: bool,
     /// Whether messages are corrupted on their way: a Call may then end in any way, but ends once.
     pub is_misled: bool,
     connection: Option<ConnectionId>,
@@ -179,7 +177,6 @@ impl Link {
             falls_back,
             begins_anew: false,
             was_hurt: false,
-            reads: false,
             is_misled: false,
             idle_timeout: None,
             is_crowded: false,
@@ -325,10 +322,6 @@ impl Service for Caller {
         let what = link.program.ended(token, &mut finished, &mut self.mix);
         if let Some(what) = what {
             let Err(error) = &finished.results else { unreachable!("results are as they must be") };
-            if link.reads && *error == CallError::NoMemory && pending.made == link.made {
-                self.mix.note(Event::Starved);
-                return link.disconnect();
-            }
             let is_old = pending.made < link.made || link.connection.is_none();
             let may_fail = is_old || link.doomed || link.is_crowded;
             assert!(may_fail, "nothing befell the connection: {error:?} to {what}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haulage::limits::{LIMITS_DEFAULT, Limits, PLACING_SIZE, Profile, Versions};
+use haulage::limits::{LIMITS_DEFAULT, Limits, PLACING_SIZE, Versions};
 use haulage::provider::Promises;
 use haulage::provider::sim::FabricConfig;
 use haulage_proto::negotiate::Version;
@@ -65,11 +65,6 @@ pub fn limits(choices: &mut Choices, versions: Versions) -> Limits {
         memory_timeout: LIMITS_DEFAULT.call_timeout / 4,
         ..LIMITS_DEFAULT
     }
-}
-
-/// Draws the text of version 1 that a node follows.
-pub fn profile(choices: &mut Choices) -> Profile {
-    if choices.one_in(2) { Profile::Rfc5666 } else { Profile::Rfc8166 }
 }
 
 /// Draws a server's idle timeout, and its maximum number of connections.
