@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haulage::limits::{LIMITS_DEFAULT, Limits, PLACING_SIZE, Versions};
+use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::provider::Promises;
 use haulage::provider::sim::FabricConfig;
 use haulage_proto::negotiate::Version;
@@ -58,8 +58,6 @@ pub fn limits(choices: &mut Choices, versions: Versions) -> Limits {
         credits_max: choices.pick(&[3, 8, 32]),
         calls_out_max: choices.pick(&[4, 16, 32]),
         send_buffers_max: choices.pick(&[8, 64]),
-        receive_size: choices.pick(&[LIMITS_DEFAULT.receive_size, 12 << 10, PLACING_SIZE]),
-        send_size: choices.pick(&[LIMITS_DEFAULT.send_size, 12 << 10, PLACING_SIZE]),
         remote_clients_max: 1,
         // A Call that waits for memory is told that there is none before it times out.
         memory_timeout: LIMITS_DEFAULT.call_timeout / 4,
