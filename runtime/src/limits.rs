@@ -87,7 +87,8 @@ pub struct Limits {
     pub send_buffers_max: u32,
     /// Octets of one Receive: at least [`INLINE_SIZE`]. If there are more, peers of version 2 may send the data items of a
     /// Call along with its message, where that is no longer (round-trip extensions, Send-based placement): a Call with a
-    /// short item then takes one round trip instead of two. Each Receive takes as much memory, whoever uses it.
+    /// short item then takes one round trip instead of two. Each Receive takes as
+    /// much memory, also where no peer ever uses it.
     pub receive_size: u32,
     /// Octets of the longest message that this core sends: at least [`INLINE_SIZE`]. If there are more, its Calls bring their
     /// data items along with their messages, where these are no longer and the peer takes them.

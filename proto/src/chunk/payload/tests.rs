@@ -249,7 +249,7 @@ fn the_padding_in_front_of_long_opaques_is_passed_over() {
     assert!(r.clone().opaque(400).is_err(), "longer than it may be");
     assert_eq!(r.opaque(401), Ok(&long[..]));
     assert_eq!(r.eligible_opaque(499), Err(Truncated { at: r.position() }));
-    // Whoever goes on with the rest is told where that is.
+    // A second reader that takes over the rest needs the padding and the position of the first.
     let plain = PayloadReader::reply_of_many(r.rest(), 0, &[]);
     let (same, at) = r.padding().unwrap();
     assert_eq!((same, plain.padding()), (padding, None));

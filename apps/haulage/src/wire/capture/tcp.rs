@@ -25,7 +25,7 @@ use super::table::Table;
 #[derive(Debug)]
 pub struct Connections {
     table: Table<Ends, Connection>,
-    /// Ports whose connections are told of when they cannot be read.
+    /// Ports of which the user said that they carry iWARP: a connection to one that cannot be read is reported.
     ports: Vec<u16>,
 }
 
