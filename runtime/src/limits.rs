@@ -91,7 +91,8 @@ pub struct Limits {
     /// much memory, also where no peer ever uses it.
     pub receive_size: u32,
     /// Octets of the longest message that this core sends: at least [`INLINE_SIZE`]. If there are more, its Calls bring their
-    /// data items along with their messages, where these are no longer and the peer takes them.
+    /// data items along with their messages, where these are no longer and the peer takes them. The core then has
+    /// [`PLACING_BUFFERS`] buffers of this length; a Call that finds none goes by chunks.
     pub send_size: u32,
     /// Octets of the longest Call or Reply that may come in several messages (version 2, continued messages). Memory for
     /// all of it is taken when the first one arrives; that of a Call is charged to its connection.
@@ -171,6 +172,10 @@ pub const INLINE_SIZE: usize = 5 << 10;
 /// Octets of one Receive, and of a message, that has room for 16 KiB of data items behind 4 KiB of headers and Payload
 /// stream.
 pub const PLACING_SIZE: u32 = 20 << 10;
+
+/// Buffers of a core for messages with data items. A message has one until the provider has taken its octets, which is at
+/// once unless its peer is slow.
+pub const PLACING_BUFFERS: u32 = 16;
 
 /// Where data items may start in a message with data items: the octets of the parts of each Receive before the last, which
 /// has the rest. The first has no data items.
@@ -384,7 +389,18 @@ impl Limits {
         // One more buffer is for Replies that are made to leave at once.
         let send_buffers = self.send_buffers_max as usize + 1;
         bytes += send_buffers * SEND_BUFFER.next_multiple_of(1024);
+        bytes += self.placing_buffers() as usize * self.placing_buffer().next_multiple_of(1024);
         bytes
+    }
+
+    /// Buffers for messages with data items; none if messages are no longer than others.
+    pub(crate) const fn placing_buffers(&self) -> u32 {
+        if self.send_size as usize > INLINE_SIZE { PLACING_BUFFERS } else { 0 }
+    }
+
+    /// Octets of a buffer for a message with data items.
+    pub(crate) const fn placing_buffer(&self) -> usize {
+        HEADER_ROOM + self.send_size as usize
     }
 
     /// Returns these limits, reduced to the abilities of the provider.

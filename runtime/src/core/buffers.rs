@@ -3,13 +3,15 @@
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::exchange::Format;
 
-use crate::limits::SEND_BUFFER;
+use crate::limits::{Limits, SEND_BUFFER};
 
 /// The send buffers of a core.
 #[derive(Debug)]
 pub(crate) struct SendBuffers {
     /// Buffers not in use, the one used last on top.
     free: Vec<Local>,
+    /// Longer buffers not in use, for messages with data items.
+    placing: Vec<Local>,
     /// Buffers leased beyond the initial number.
     spares: u32,
     /// The largest number of spares.
@@ -17,10 +19,12 @@ pub(crate) struct SendBuffers {
 }
 
 impl SendBuffers {
-    /// Leases `count` buffers; `None` if the pool is too small. Control messages may take `spares_max` more.
-    pub(crate) fn new(pool: &Pool, count: u32, spares_max: u32) -> Option<Self> {
-        let free = (0..count).map(|_| pool.lease(SEND_BUFFER)).collect::<Option<_>>()?;
-        Some(Self { free, spares: 0, spares_max })
+    /// Leases the buffers of a core; `None` if the pool is too small. Control messages may take a spare for each connection.
+    pub(crate) fn new(pool: &Pool, limits: &Limits) -> Option<Self> {
+        let lease = |count, octets| (0..count).map(|_| pool.lease(octets)).collect::<Option<_>>();
+        let free = lease(limits.send_buffers_max, SEND_BUFFER)?;
+        let placing = lease(limits.placing_buffers(), limits.placing_buffer())?;
+        Some(Self { free, placing, spares: 0, spares_max: limits.connections_max })
     }
 
     /// Takes a buffer for a control message, or leases a spare when all are in use. `None` if all spares are in use,
@@ -55,12 +59,17 @@ impl SendBuffers {
         self.free.pop()
     }
 
-    /// Puts a buffer back, or returns it to the pool while there are spares. A longer lease, of a message with data items,
-    /// goes home.
+    /// Takes a buffer that is not in use for a message with data items of so many octets, with its headers and the room
+    /// before them.
+    pub(crate) fn pop_for(&mut self, octets: usize) -> Option<Local> {
+        if octets > SEND_BUFFER { self.placing.pop() } else { self.free.pop() }
+    }
+
+    /// Puts a buffer back, or returns it to the pool while there are spares.
     #[inline]
     pub(crate) fn recycle(&mut self, mut buffer: Local) {
         if buffer.len() > SEND_BUFFER {
-            return;
+            return self.placing.push(buffer);
         }
         if self.spares > 0 {
             self.spares -= 1;

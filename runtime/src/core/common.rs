@@ -111,9 +111,10 @@ impl Common {
         let may_be_few = caps.promises.sends_wait && caps.receives_each.is_none();
         let posting = if may_be_few { Posting::AsManyAsUsed } else { Posting::All };
         let receives = Receives::new(&pool, &limits, posting)?;
-        let buffers = SendBuffers::new(&pool, limits.send_buffers_max, limits.connections_max)?;
+        let buffers = SendBuffers::new(&pool, &limits)?;
         let mut work = 0;
         work += limits.send_buffers_max; // messages being sent
+        work += limits.placing_buffers(); // messages with data items being sent
         work += 1; // a Reply in the buffer for those that leave at once, being sent
         work += limits.send_buffers_max; // Writes ahead of messages that were copied
         work += limits.receives_max; // Payload streams and arguments being read

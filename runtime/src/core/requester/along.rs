@@ -9,7 +9,7 @@
 //! A Call that the peer refuses for its form goes again by chunks, and so do all others on the connection
 //! (rtrext-03 section 5.4).
 
-use haulage_mr_pool::{Local, Pool};
+use haulage_mr_pool::Local;
 use haulage_proto::exchange::{CallPlan, Format};
 use haulage_proto::negotiate::{Engine, Refusal};
 use haulage_proto::rtrext::plan::SingleTransmission;
@@ -31,7 +31,7 @@ use crate::core::connection::Connection;
 use crate::core::outbox::Left;
 use crate::items::Items;
 use crate::key::ConnectionKey;
-use crate::limits::{HEADER_ROOM, SEND_BUFFER};
+use crate::limits::HEADER_ROOM;
 use crate::provider::{Head, Outgoing, Port};
 use crate::service::Request;
 
@@ -45,12 +45,12 @@ pub(super) struct Along {
 
 impl Along {
     /// Plans the message of a Call that has these chunks otherwise. `None` if its arguments do not go along with it: there is a
-    /// chunk for something else, the peer does not take them, or there is no memory.
+    /// chunk for something else, the peer does not take them, or all buffers for such messages are in use.
     pub(super) fn of(
         plan: &CallPlan,
         encoded: &Encoded,
         connection: &Connection,
-        (buffers, pool): (&mut SendBuffers, &Pool),
+        buffers: &mut SendBuffers,
     ) -> Option<Self> {
         let most = connection.session.terms().placing_max;
         let octets = plan.reads.iter().map(|read| read.length as usize).sum::<usize>();
@@ -66,8 +66,7 @@ impl Along {
         let items = plan.reads.iter().map(|read| (read.position, read.length));
         let indices = plan.reads.iter().map(|read| read.index).collect();
         let plan = SingleTransmission::new(terms, encoded.length, items).ok()?;
-        let octets = HEADER_ROOM + plan.length();
-        let room = if octets > SEND_BUFFER { pool.lease(octets) } else { buffers.pop() }?;
+        let room = buffers.pop_for(HEADER_ROOM + plan.length())?;
         Some(Self { plan, indices, room })
     }
 
@@ -131,8 +130,9 @@ impl Requester {
         let (key, role) = (grant.connection, LeaseRole::Argument);
         let plan_key = PlanKey::of_one(key, request.procedure, encoded, role, length);
         let Ok(plan) = plan_key.plan(&mut self.planned, connection, None) else { return false };
-        let memory = (&mut common.buffers, &common.pool);
-        let Some(along) = Along::of(plan, encoded, connection, memory) else { return false };
+        let Some(along) = Along::of(plan, encoded, connection, &mut common.buffers) else {
+            return false;
+        };
         grant.put_header(&mut self.making, named.xid, request.procedure);
         let Some(Found { exposed_leases, .. }) = self.calls.get_mut(named.slot) else {
             panic!("a Call that is made has its slot");

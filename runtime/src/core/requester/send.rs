@@ -154,8 +154,7 @@ impl Requester {
         let placed = exposed_leases.place(plan, &common.pool, buffer, encoded);
         if again.is_none()
             && placed.is_ok()
-            && let memory = (&mut common.buffers, &common.pool)
-            && let Some(along) = Along::of(plan, encoded, connection, memory)
+            && let Some(along) = Along::of(plan, encoded, connection, &mut common.buffers)
         {
             return match connection.engine.try_post(&Sending::CALL) {
                 Ok(credit) => Ok((Ready::Along(along), credit)),

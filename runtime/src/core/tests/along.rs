@@ -1,7 +1,7 @@
 //! Arguments that go along with the messages of their Calls.
 
 use super::*;
-use crate::limits::PLACING_SIZE;
+use crate::limits::{PLACING_BUFFERS, PLACING_SIZE};
 
 const PLACING: Limits = Limits { receive_size: PLACING_SIZE, send_size: PLACING_SIZE, ..LIMITS };
 
@@ -95,6 +95,28 @@ fn several_calls_go_at_once_and_their_leases_come_back() {
         assert!(result.is_ok(), "{token}: {result:?}");
     }
     assert_eq!(world.arguments(), (0, 24));
+    world.settle();
+    world.all_home();
+}
+
+/// Messages hold their octets until they have arrived. Calls that then find no buffer for such a message leave all of the
+/// memory of data items to others.
+#[test]
+fn calls_go_by_chunks_while_all_buffers_for_items_are_in_use() {
+    let fabric = FabricConfig { copied_percent: 0, ..FabricConfig::default() };
+    let mut world = World::with(Keeper::default(), [PLACING; 2], fabric);
+    for token in 0..24 {
+        world.call(token, request(0));
+    }
+    world.until(|w| w.ended().len() == 24);
+    for token in 24..48 {
+        let argument = world.lease(9000, 7);
+        world.call(token, request(STORE).argument(argument));
+    }
+    world.until(|w| w.ended().len() == 48);
+    let (read, along) = world.arguments();
+    assert!(read > 0 && along >= u64::from(PLACING_BUFFERS), "{read} and {along}");
+    assert_eq!(read + along, 24);
     world.settle();
     world.all_home();
 }
