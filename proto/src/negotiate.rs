@@ -402,12 +402,12 @@ impl Connection {
     }
 
     /// Returns whether one more Receive has to be reserved, whatever the peer's Calls hold: see
-    /// [`v1::connection::Connection::lacks_receive_for_call`] and
+    /// [`v1::connection::Connection::lacks_receive`] and
     /// [`v2::connection::Connection::lacks_receive_for_grant`].
     #[inline]
     pub fn lacks_receive(&self) -> bool {
         match &self.engine {
-            Engine::One(one) => one.lacks_receive_for_call(),
+            Engine::One(one) => one.lacks_receive(),
             Engine::Two(two) => two.lacks_receive_for_grant(),
         }
     }

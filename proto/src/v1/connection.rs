@@ -102,6 +102,9 @@ impl Connection {
             credits.expect_calls();
             credits.reserve(1);
         }
+        if server.is_some() {
+            credits.expect_dones();
+        }
         Self {
             phase: Phase::New,
             credits,
@@ -283,10 +286,11 @@ impl Connection {
     }
 
     /// Returns whether every Receive is promised to the peer, so that this end could make no Call although none is
-    /// unanswered: one Receive has to be reserved for the Reply.
+    /// unanswered, or send no Reply with a Read list although none is held: one Receive has to be reserved for the Reply
+    /// or the `RDMA_DONE`.
     #[inline]
-    pub fn lacks_receive_for_call(&self) -> bool {
-        self.credits.lacks_receive_for_call()
+    pub fn lacks_receive(&self) -> bool {
+        self.credits.lacks_receive()
     }
 
     /// Returns the number of received Calls that await a Reply or an error.

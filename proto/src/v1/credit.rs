@@ -17,6 +17,10 @@
 //! holds whenever every used Receive has been reserved again, and each grant is computed so that it continues to hold;
 //! `connection::tests::traffic` checks it on two ends. A grant is never zero (P1): a Reply waits until it can grant a
 //! credit.
+//!
+//! An end keeps one Receive for what it may need next: a Reply if it makes Calls and none is unanswered, an `RDMA_DONE` if
+//! its Replies may be read and none is awaited. So whatever the peer was granted, a Call can leave, and so can a Reply that
+//! is to be read as soon as any other could: it never waits for a Receive that the Calls behind it hold.
 
 use crate::engine::PeerCalls;
 
@@ -29,6 +33,8 @@ pub(super) struct Credits {
     received: u32,
     /// Whether this end makes Calls: while none is unanswered, one Receive is kept for the Reply to the next one.
     calls: bool,
+    /// Whether Replies of this end may be read: while no `RDMA_DONE` is awaited, one Receive is kept for the next one.
+    holds: bool,
     requester: Requester,
     responder: Responder,
 }
@@ -105,12 +111,17 @@ impl Credits {
         let requester = Requester { wanted, granted: 1, unanswered: 0, unreleased: 0 };
         let granted = u32::from(calls == PeerCalls::Served);
         let responder = Responder { grant_max: grant_max.max(1), granted, owed: 0, awaited: 0 };
-        Self { reserved: granted, received: 0, calls: false, requester, responder }
+        Self { reserved: granted, received: 0, calls: false, holds: false, requester, responder }
     }
 
     /// Keeps a Receive for the Replies to Calls of this end from now on.
     pub(super) const fn expect_calls(&mut self) {
         self.calls = true;
+    }
+
+    /// Keeps a Receive for the `RDMA_DONE` to a Reply of this end from now on.
+    pub(super) const fn expect_dones(&mut self) {
+        self.holds = true;
     }
 
     /// Returns whether a Call may be sent: a credit is left, and a Receive for the Reply.
@@ -336,10 +347,11 @@ impl Credits {
         self.requester.unanswered
     }
 
-    /// Returns whether this end could make no Call although none is unanswered, because every Receive is promised to the
-    /// peer. Nothing else may happen that changes this.
-    pub(super) fn lacks_receive_for_call(&self) -> bool {
-        self.calls && self.requester.unanswered == 0 && self.spare() <= self.promised()
+    /// Returns whether fewer Receives are left than are promised to the peer or kept, so that this end could make no Call
+    /// although none is unanswered, or send no Reply that is read although no `RDMA_DONE` is awaited. Nothing else may
+    /// happen that changes this.
+    pub(super) fn lacks_receive(&self) -> bool {
+        self.spare() < self.promised().saturating_add(self.kept_for_reply())
     }
 
     /// Returns the number of Receives that no Reply to this end will use.
@@ -349,9 +361,19 @@ impl Credits {
     }
 
     /// Returns the number of Receives that the peer's Calls and `RDMA_DONE` messages may still use.
-    const fn promised(&self) -> i64 {
+    fn promised(&self) -> i64 {
         let Responder { granted, owed, awaited, .. } = self.responder;
-        (granted.saturating_sub(owed) as i64).saturating_add(awaited as i64)
+        i64::from(granted.saturating_sub(owed)).saturating_add(self.for_dones(awaited))
+    }
+
+    /// Returns the number of Receives for `awaited` `RDMA_DONE` messages, or for the next one.
+    fn for_dones(&self, awaited: u32) -> i64 {
+        awaited.max(self.holds.into()).into()
+    }
+
+    /// Returns the number of Receives that are kept for the Reply to the next Call of this end.
+    fn kept_for_reply(&self) -> i64 {
+        i64::from(self.calls && self.requester.unanswered == 0)
     }
 
     /// Returns the fewest credits that one answer can grant: the peer may have used all its credits, and learns of a
@@ -363,12 +385,11 @@ impl Credits {
     /// Returns the number of credits that an answer could grant if `owed` Calls remain unanswered. [R5666-11-6]
     /// Receives for awaited `RDMA_DONE` messages, that of this Reply included, are not granted to Calls.
     fn grantable(&self, owed: u32, release: Release) -> i64 {
-        let dones = i64::from(release.dones());
-        //~ R5666-3.8-4: `saturating_add(dones)` -> `saturating_sub(dones).max(0)`
-        let awaited = i64::from(self.responder.awaited).saturating_add(dones);
-        let kept = i64::from(self.calls && self.requester.unanswered == 0);
-        //~ R5666-11-6: `awaited` -> `awaited.min(0)`
-        let promised = awaited.saturating_add(kept);
+        let dones = release.dones();
+        //~ R5666-3.8-4: `saturating_add(dones)` -> `saturating_sub(dones)`
+        let awaited = self.responder.awaited.saturating_add(dones);
+        //~ R5666-11-6: `self.for_dones(awaited)` -> `0`
+        let promised = self.for_dones(awaited).saturating_add(self.kept_for_reply());
         self.spare().saturating_sub(promised).saturating_add(i64::from(owed))
     }
 }

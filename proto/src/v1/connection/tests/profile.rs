@@ -155,11 +155,32 @@ fn what_awaits_done_is_not_granted_and_never_takes_the_last_credit() {
         pair.take(SERVER, &bytes);
     }
     assert_eq!((pair.ends[SERVER].closed, pair.ends[SERVER].engine.reserved()), (None, 0));
-    // [R5666-11-7] the Reply is withheld, because it could grant no credit.
+    // [R5666-11-7] the Reply is withheld, because it could grant no credit, or keep no Receive for a DONE.
     assert_eq!((pair.send_held(3), pair.send(SERVER, Class::Reply, 3)), (None, None));
     pair.ends[SERVER].engine.reserve(1);
-    assert_eq!(pair.send_held(3), None, "a held Reply needs a Receive for its DONE as well");
-    assert_eq!(pair.send(SERVER, Class::Reply, 3), Some(1));
+    assert_eq!((pair.send_held(3), pair.send(SERVER, Class::Reply, 3)), (None, None));
+    pair.ends[SERVER].engine.reserve(1);
+    assert_eq!(pair.send_held(3), Some(1));
+}
+
+#[test]
+fn a_reply_that_is_read_needs_no_receive_that_calls_behind_it_hold() {
+    let config = |role| Config { profile: Some(PROFILE), ..config(role) };
+    let mut pair = Pair::new(config(Role::Client), config(Role::Server), 2);
+    assert_eq!(pair.exchange(1), 2, "of three Receives, one is kept for a DONE");
+    for xid in [2, 3] {
+        assert!(pair.send(CLIENT, Class::Call, xid).is_some());
+        let bytes = pair.ends[SERVER].inbox.pop_front().unwrap();
+        pair.take(SERVER, &bytes);
+    }
+    assert_eq!(pair.ends[SERVER].engine.reserved(), 1, "both hold their Receives");
+    assert!(pair.send_held(2).is_some());
+    pair.ends[SERVER].engine.reserve(1);
+    assert_eq!(pair.send_held(3), None, "another one waits for that DONE");
+    pair.settle();
+    pair.done(2);
+    pair.settle();
+    assert!(pair.send_held(3).is_some());
 }
 
 #[test]
@@ -206,16 +227,21 @@ fn a_client_that_never_says_done_loses_the_memory() {
 #[test]
 fn what_is_no_longer_awaited_is_granted_again() {
     let config = |role| Config { profile: Some(PROFILE), ..config(role) };
-    let mut pair = Pair::new(config(Role::Client), config(Role::Server), 2);
+    let mut pair = Pair::new(config(Role::Client), config(Role::Server), 4);
     assert!(pair.send(CLIENT, Class::Call, 1).is_some());
     pair.settle();
-    assert_eq!(pair.send_held(1), Some(2), "of three Receives");
+    assert_eq!(pair.send_held(1), Some(4), "of five Receives, one is for the DONE");
+    pair.settle();
+    assert!(pair.send(CLIENT, Class::Call, 2).is_some());
+    pair.settle();
+    assert_eq!(pair.send_held(2), Some(3), "two are");
     pair.settle();
     pair.advance(5);
     pair.handle(SERVER, Input::Deadline);
-    assert!(pair.send(CLIENT, Class::Call, 2).is_some());
+    pair.handle(SERVER, Input::Deadline);
+    assert!(pair.send(CLIENT, Class::Call, 3).is_some());
     pair.settle();
-    assert_eq!(pair.send(SERVER, Class::Reply, 2), Some(3));
+    assert_eq!(pair.send(SERVER, Class::Reply, 3), Some(4));
 }
 
 #[test]

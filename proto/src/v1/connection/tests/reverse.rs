@@ -164,14 +164,14 @@ fn a_dropped_direction_leaves_credits_alone() {
 #[test]
 fn an_end_whose_receives_are_all_promised_needs_one_for_its_call() {
     let mut credits = Credits::new(8, 8, PeerCalls::Served);
-    assert!(!credits.lacks_receive_for_call(), "it makes no Calls");
+    assert!(!credits.lacks_receive(), "it makes no Calls");
     credits.expect_calls();
-    assert!(credits.lacks_receive_for_call() && !credits.may_call(), "the peer may call once");
+    assert!(credits.lacks_receive() && !credits.may_call(), "the peer may call once");
     credits.reserve(1);
-    assert!(!credits.lacks_receive_for_call() && credits.may_call());
+    assert!(!credits.lacks_receive() && credits.may_call());
     credits.on_call_sent();
-    assert!(!credits.lacks_receive_for_call(), "the Reply changes it");
+    assert!(!credits.lacks_receive(), "the Reply changes it");
     assert!(credits.on_received().is_ok());
     credits.on_answer(8);
-    assert!(credits.lacks_receive_for_call() && !credits.may_call(), "the Reply used the Receive");
+    assert!(credits.lacks_receive() && !credits.may_call(), "the Reply used the Receive");
 }
