@@ -65,6 +65,8 @@ pub struct World {
     /// Draws how many cores servers have, and what befalls groups of several. It is apart from `choices`, so that worlds in
     /// which every server has one core do not depend on it.
     luck: Choices,
+    /// Draws the text of version 1 that nodes follow.
+    profiles: Choices,
     fabric: Fabric,
     trace: Trace,
     now: Instant,
@@ -176,6 +178,7 @@ impl World {
             steps: 0,
             manners: Choices::seeded(!seed),
             luck: Choices::seeded(seed ^ LUCK),
+            profiles: Choices::seeded(seed ^ PROFILES),
             choices,
         };
         for number in 0..world.choices.of(1..=2) {
@@ -201,6 +204,7 @@ impl World {
         self.finish();
         let mut mix = std::mem::take(&mut self.mix);
         for client in &mut self.clients {
+            mix.add(Event::Read, client.node.core.cx(self.now).0.counters().replies_read);
             let Some(Kind::Caller(caller)) = client.node.check_home(self.now) else {
                 panic!("a client calls");
             };
@@ -211,6 +215,7 @@ impl World {
             for node in &mut server.nodes {
                 let counters = *node.core.cx(self.now).0.counters();
                 mix.note_if(counters.call_chunks > 0, Event::LongCall);
+                mix.add(Event::Held, counters.replies_held);
                 mix.add(Event::Idle, counters.connections_idle);
                 mix.add(Event::GaveWay, counters.connections_replaced);
                 mix.add(Event::HostRefused, counters.hosts_refused);
@@ -463,6 +468,8 @@ fn address_of_core(first: IpAddr, core: u8) -> IpAddr {
 
 /// Tells the draws about groups from a world's other draws.
 const LUCK: u64 = 0x6c75_636b_0000_0000;
+/// Tells the draws about profiles from a world's other draws.
+const PROFILES: u64 = 0x5666_8166_0000_0000;
 /// Events of the fabric happen within this time; deadlines are further away.
 const SOON: Duration = Duration::from_millis(1);
 

@@ -59,6 +59,8 @@ pub struct Link {
     pub begins_anew: bool,
     /// Whether a connection met a misfortune, or waited for long. Connections may speak version 1 for a while then.
     was_hurt: bool,
+    /// Whether the client reads Replies that have no other room: one for which it has no memory ends the connection.
+    pub reads: bool,
     /// Whether messages are corrupted on their way: a Call may then end in any way, but ends once.
     pub is_misled: bool,
     connection: Option<ConnectionId>,
@@ -157,7 +159,9 @@ impl Caller {
                 match error {
                     CallError::Busy | CallError::NoMemory => self.mix.note(Event::Postponed),
                     error => {
-                        let may_fail = link.doomed || link.is_misled || link.is_crowded;
+                        let is_starved = link.reads && is_starved(&error);
+                        let may_fail =
+                            link.doomed || link.is_misled || link.is_crowded || is_starved;
                         assert!(may_fail, "nothing befell the connection: {error:?}");
                         link.give_up(cx.now());
                     }
@@ -177,6 +181,7 @@ impl Link {
             falls_back,
             begins_anew: false,
             was_hurt: false,
+            reads: false,
             is_misled: false,
             idle_timeout: None,
             is_crowded: false,
@@ -322,6 +327,13 @@ impl Service for Caller {
         let what = link.program.ended(token, &mut finished, &mut self.mix);
         if let Some(what) = what {
             let Err(error) = &finished.results else { unreachable!("results are as they must be") };
+            if link.reads && is_starved(error) {
+                self.mix.note(Event::Starved);
+                if pending.made == link.made {
+                    link.disconnect();
+                }
+                return;
+            }
             let is_old = pending.made < link.made || link.connection.is_none();
             let may_fail = is_old || link.doomed || link.is_crowded;
             assert!(may_fail, "nothing befell the connection: {error:?} to {what}");
@@ -344,5 +356,14 @@ impl Service for Caller {
 
     fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
         self.settings.in_turns && self.choices.one_in(4) && self.make(cx, Event::FromTurn)
+    }
+}
+
+/// Returns whether a connection ends because its client has no memory to read a Reply, by what one of its Calls is told.
+fn is_starved(error: &CallError) -> bool {
+    match error {
+        CallError::NoMemory => true,
+        CallError::Disconnected(why) => why.ends_with(&CallError::NoMemory.to_string()),
+        _ => false,
     }
 }

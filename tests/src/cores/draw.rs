@@ -7,7 +7,7 @@ use std::sync::Arc;
 use haulage::core::CoreNumber;
 use haulage::hosts::Policy;
 use haulage::identity::{Identity, User};
-use haulage::limits::Versions;
+use haulage::limits::{Limits, Profile, Versions};
 use haulage::service::{AUTH_NONE, AUTH_SYS};
 use haulage_proto::time::Instant;
 
@@ -25,7 +25,7 @@ use crate::world::choices::Choices;
 
 impl World {
     pub(super) fn draw_server(&mut self, number: usize) -> Server {
-        let Self { choices, manners, .. } = self;
+        let Self { choices, manners, profiles, .. } = self;
         let serves = match choices.below(4) {
             0 => Serves::Kv,
             1 => Serves::Nfs,
@@ -59,7 +59,10 @@ impl World {
             number: u32::try_from(number).expect("few servers"),
             serves,
             flavors,
-            limits: settings::patience(manners, settings::limits(choices, versions)),
+            limits: Limits {
+                profile: settings::profile(profiles),
+                ..settings::patience(manners, settings::limits(choices, versions))
+            },
             roster: Some(roster).filter(|roster| roster.policy() != Policy::Off),
             forgotten: Vec::new(),
             delayed_percent: choices.pick(&[0, 10, 40]),
@@ -72,7 +75,7 @@ impl World {
     }
 
     pub(super) fn draw_client(&mut self, number: usize) -> Client {
-        let Self { choices, servers, fabric, trace, ledger, luck, .. } = self;
+        let Self { choices, servers, fabric, trace, ledger, luck, profiles, .. } = self;
         let mut ways: Vec<_> = (0..choices.of(1..=2))
             .map(|_| {
                 let server = choices.below(servers.len());
@@ -97,6 +100,10 @@ impl World {
             let server = &servers[way.server];
             way.roster = draw_roster(luck, address(10 + number), server, versions);
         }
+        // A client that reads no Replies would let its server wait for it.
+        let reads = |way: &Way| servers[way.server].limits.profile == Profile::Rfc5666;
+        let profile = settings::profile(profiles);
+        let profile = if ways.iter().any(reads) { Profile::Rfc5666 } else { profile };
         let corrupted_percent = corrupted(choices, 12);
         let link = |(n, way): (usize, &Way)| {
             let server = &servers[way.server];
@@ -122,6 +129,7 @@ impl World {
             link.begins_anew = versions == both && server.versions() == both;
             link.idle_timeout = server.limits.idle_timeout;
             link.is_crowded = server.limits.connections_max < 16;
+            link.reads = reads(way);
             link.is_misled = corrupted_percent > 0 || server.corrupted_percent > 0;
             link
         };
@@ -142,7 +150,7 @@ impl World {
             address,
             core: CoreNumber::FIRST,
             number: 10 + u32::try_from(number).expect("few clients"),
-            limits: settings::limits(choices, versions),
+            limits: Limits { profile, ..settings::limits(choices, versions) },
             delayed_percent: choices.pick(&[0, 10, 40]),
             lent_percent: choices.pick(&LENT),
             corrupted_percent,

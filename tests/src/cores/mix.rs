@@ -84,8 +84,12 @@ events! {
     Denied,
     /// A Call was refused because its result had too little room.
     Refused,
-    /// A Call was not sent because there was no memory for its Reply.
+    /// A Call was not sent because there was no memory for its Reply, or its Reply was not read for that reason.
     Starved,
+    /// A server exposed a Reply for its client to read.
+    Held,
+    /// A client began to read a Reply.
+    Read,
     /// A server had no memory for an item of a Call.
     StarvedServer,
     /// A Call timed out before its server answered.

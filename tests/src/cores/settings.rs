@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
+use haulage::limits::{LIMITS_DEFAULT, Limits, PLACING_SIZE, Profile, Versions};
 use haulage::provider::Promises;
 use haulage::provider::sim::FabricConfig;
 use haulage_proto::negotiate::Version;
@@ -58,11 +58,18 @@ pub fn limits(choices: &mut Choices, versions: Versions) -> Limits {
         credits_max: choices.pick(&[3, 8, 32]),
         calls_out_max: choices.pick(&[4, 16, 32]),
         send_buffers_max: choices.pick(&[8, 64]),
+        receive_size: choices.pick(&[LIMITS_DEFAULT.receive_size, 12 << 10, PLACING_SIZE]),
+        send_size: choices.pick(&[LIMITS_DEFAULT.send_size, 12 << 10, PLACING_SIZE]),
         remote_clients_max: 1,
         // A Call that waits for memory is told that there is none before it times out.
         memory_timeout: LIMITS_DEFAULT.call_timeout / 4,
         ..LIMITS_DEFAULT
     }
+}
+
+/// Draws the text of version 1 that a node follows.
+pub fn profile(choices: &mut Choices) -> Profile {
+    if choices.one_in(2) { Profile::Rfc5666 } else { Profile::Rfc8166 }
 }
 
 /// Draws a server's idle timeout, and its maximum number of connections.
