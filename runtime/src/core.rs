@@ -19,6 +19,7 @@ mod counters;
 mod cx;
 mod dial;
 mod events;
+mod gathered;
 pub(crate) mod inbox;
 pub(crate) mod inner;
 mod memory;

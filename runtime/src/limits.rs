@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use haulage_proto::negotiate;
-use haulage_proto::rtrext::properties::{Offer, RTRS_XREQ};
+use haulage_proto::rtrext::properties::{Offer, RTRS_XCONT, RTRS_XREQ};
 use haulage_proto::rtrext::structure::{BufferSegment, FLAG_TARGETABLE, Structure};
 use haulage_proto::v1;
 use haulage_proto::v1::connection::{CallLimits, Late, Reverse};
@@ -86,13 +86,14 @@ pub struct Limits {
     /// [`Self::replies_each`] of them, and those of one origin at most as many as they leave free.
     pub send_buffers_max: u32,
     /// Octets of one Receive: at least [`INLINE_SIZE`]. If there are more, peers of version 2 may send the data items of a
-    /// Call along with its message, where that is no longer (round-trip extensions, Send-based placement): a Call with a
-    /// short item then takes one round trip instead of two. Each Receive takes as
-    /// much memory, also where no peer ever uses it.
+    /// Call along with its message, where that is no longer, or in up to [`TRANSMISSIONS_MAX`] messages (round-trip
+    /// extensions, Send-based placement): a Call with a short item then takes one round trip instead of two. Each Receive
+    /// takes as much memory, also where no peer ever uses it.
     pub receive_size: u32,
     /// Octets of the longest message that this core sends: at least [`INLINE_SIZE`]. If there are more, its Calls bring their
-    /// data items along with their messages, where these are no longer and the peer takes them. The core then has
-    /// [`PLACING_BUFFERS`] buffers of this length; a Call that finds none goes by chunks.
+    /// data items along with their messages, where these are no longer and the peer takes them, or in up to
+    /// [`TRANSMISSIONS_MAX`] messages if there are credits for all. The core then has
+    /// [`PLACING_BUFFERS`] buffers of this length; a Call that finds too few goes by chunks.
     pub send_size: u32,
     /// Octets of the longest Call or Reply that may come in several messages (version 2, continued messages). Memory for
     /// all of it is taken when the first one arrives; that of a Call is charged to its connection.
@@ -176,6 +177,10 @@ pub const PLACING_SIZE: u32 = 20 << 10;
 /// Buffers of a core for messages with data items. A message has one until the provider has taken its octets, which is at
 /// once unless its peer is slow.
 pub const PLACING_BUFFERS: u32 = 16;
+
+/// Messages that bring one Call with its data items at most (round-trip extensions, a group of transmissions): as many as
+/// 64 KiB take.
+pub const TRANSMISSIONS_MAX: u32 = 4;
 
 /// Where data items may start in a message with data items: the octets of the parts of each Receive before the last, which
 /// has the rest. The first has no data items.
@@ -316,8 +321,9 @@ impl Limits {
         let sends = sends && self.send_size > inline;
         let structure = self.structure().filter(|_| takes);
         (sends || structure.is_some()).then(|| Offer {
-            support: RTRS_XREQ,
+            support: RTRS_XREQ | RTRS_XCONT,
             structure: self.structure(),
+            request_receive_max: TRANSMISSIONS_MAX,
             ..Offer::default()
         })
     }

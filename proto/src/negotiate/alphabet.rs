@@ -152,7 +152,7 @@ impl From<v2::connection::Event> for Event {
             Two::Reply => Self::Reply,
             Two::Refused { xid, error } => Self::Refused { xid, error: Refusal::Two(error) },
             Two::Part(_)
-            | Two::Transmission
+            | Two::Transmission(_)
             | Two::Abandoned { .. }
             | Two::NotSupported { .. }
             | Two::Reported(_) => Self::Two(event),

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 pub use self::alphabet::{Event, Refusal, RefusalAnswer, Whole};
 
 use super::direction::Directions;
-use super::group::{First, Group, Other, Received};
+use super::group::{First, Group, Other, Part, Received};
 use super::header::{Header, Request, Response};
 use super::item::Items;
 use super::placement::{Fault, Placement};
@@ -184,9 +184,23 @@ impl Extension {
         Some(Whole { xid, dir, rsd, rsbuf, dp, placement })
     }
 
+    /// Returns the place of the Payload stream in the last transmission of the RPC message that the last
+    /// [`Self::receive`] completed, if it did.
+    pub fn last(&self) -> Option<Part> {
+        self.group.parts().last().copied().filter(|_| self.complete)
+    }
+
     /// Returns the XID of the RPC message that is partly received, if there is one.
     pub fn begun(&self) -> Option<u32> {
         self.group.is_open().then(|| self.group.xid())
+    }
+
+    /// Gives up the RPC message that is partly received: what still comes of it is dropped. Returns its direction and its
+    /// XID, if there is one.
+    pub fn give_up(&mut self) -> Option<(MessageType, u32)> {
+        let begun = self.group.is_open().then(|| (self.group.dir(), self.group.xid()))?;
+        self.group.drop_rest();
+        Some(begun)
     }
 
     /// Returns whether no group is under way, and none was broken whose transmissions may still come: a message of the base
@@ -244,7 +258,7 @@ impl Extension {
 
     fn took(&mut self, received: Received) -> Event {
         match received {
-            Received::More => Event::More,
+            Received::More => self.group.last().map_or(Event::Dropped, Event::More),
             Received::Complete => self.completed(),
             Received::Pass | Received::Dropped => Event::Dropped,
             Received::Bad(report) => reported(report),

@@ -133,6 +133,21 @@ impl Part {
     }
 }
 
+/// One of several transmissions, behind which others are still to arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmission {
+    /// The direction of the RPC message.
+    pub dir: MessageType,
+    /// The XID of the RPC message.
+    pub xid: u32,
+    /// The number of transmissions of the RPC message.
+    pub count: u32,
+    /// The number of this one, from 0.
+    pub seq: u32,
+    /// The place of the Payload stream in it.
+    pub part: Part,
+}
+
 /// The result of receiving a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
@@ -279,6 +294,13 @@ impl Group {
     /// Returns the transmissions of the RPC message received last, as far as they have arrived.
     pub fn parts(&self) -> &[Part] {
         &self.parts
+    }
+
+    /// Returns the transmission received last; `None` if there is none.
+    pub(super) fn last(&self) -> Option<Transmission> {
+        let part = *self.parts.last()?;
+        let seq = u32::try_from(self.parts.len()).unwrap_or(u32::MAX).saturating_sub(1);
+        Some(Transmission { dir: self.dir(), xid: self.xid, count: self.count, seq, part })
     }
 
     /// Returns whether a group has begun and is not complete.

@@ -90,6 +90,7 @@ impl<'a> Placement<'a> {
                 // [RTR-7.3-2] the segments hold exactly the item.
                 Location::Exrw(chunk) => {
                     let sum: u64 = chunk.segments().map(|segment| u64::from(segment.length)).sum();
+                    //~ RTR-7.3-2: `sum != u64::from(item.length)` -> `sum > u64::MAX - 1`
                     if sum != u64::from(item.length) {
                         return Err(Fault::Rule("segments that are not as long as their item"));
                     }
@@ -173,7 +174,6 @@ impl<'a> Placement<'a> {
                 match items.next() {
                     Some((index, item)) => {
                         // [RTR-7.3-1] the Payload stream up to the place where the item was excised.
-                        //~ RTR-7.3-1: `.saturating_sub(passed)` -> ``
                         inline = u64::from(item.disp).saturating_sub(passed);
                         passed = u64::from(item.disp);
                         pending = Some((index, item.length));

@@ -113,6 +113,7 @@ impl Plan {
         let pslen = word(sent.payload.len())?;
         let prefix = |htype| Prefix { xid, vers: VERSION, credit, htype };
         if transmission > 0 {
+            //~ RTR-9.4-1: `prefix(XMTCONT)` -> `Prefix { xid: xid ^ 1, ..prefix(XMTCONT) }`
             prefix(XMTCONT).encode(w)?;
             // E10: optxc_itype is undescribed, and sent as zero.
             for word in [word(transmission)?, 0, pslen] {
@@ -267,7 +268,6 @@ impl Plan {
         >,
     > {
         let place = match &item.place {
-            //~ RTR-7.3-2: `copied()` -> `copied().rev()`
             Source::Exrw(segments) => Location::Exrw(segments.iter().copied()),
             Source::Send => Location::Tbsn { offset: 0, bsnum: self.slots_of(nth) },
             Source::TooShort => Location::TooShort,

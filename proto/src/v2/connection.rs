@@ -332,17 +332,22 @@ impl Connection {
         self.control(xid, VERSION, ControlBody::Error(error));
     }
 
-    /// Returns whether the peer has begun a continued message, and not ended it.
+    /// Returns whether the peer has begun a continued message, or one in several transmissions, and not ended it.
     pub fn is_continued(&self) -> bool {
-        self.incoming.current().is_some()
+        self.incoming.current().is_some() || self.is_grouped()
     }
 
-    /// Gives up the continued message under way, of which this end cannot take the rest: what still comes of it is
-    /// dropped. The caller of a continued Call is told of `error`, and so is the caller at this end of a Call whose Reply
+    /// Gives up the continued message under way, or the one in several transmissions, of which this end cannot take the
+    /// rest: what still comes of it is dropped. The caller of such a Call is told of `error`, and so is the caller at this end of a Call whose Reply
     /// it was, by the next output. Returns the kind and the XID of the message, if there was one.
     pub fn break_off(&mut self, error: ErrorBody) -> Option<(Kind, u32)> {
-        let (kind, xid) = self.incoming.current()?;
-        self.incoming.refuse(kind, xid);
+        let (kind, xid) = match self.incoming.current() {
+            Some((kind, xid)) => {
+                self.incoming.refuse(kind, xid);
+                (kind, xid)
+            }
+            None => self.give_up_group()?,
+        };
         match kind {
             Kind::Call => self.control(xid, VERSION, ControlBody::Error(error)),
             Kind::Reply => self.fail(xid, error),

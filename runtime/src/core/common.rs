@@ -6,6 +6,8 @@ use haulage_proto::negotiate::{
     CloseReason, Connection as Engine, Control, CreditGrant, Engine as Spoken, Output, Remembered,
 };
 use haulage_proto::rpc::{AcceptStat, ReplyHeader};
+use haulage_proto::rtrext::Extension;
+use haulage_proto::rtrext::group::{self, Transmission};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
@@ -16,9 +18,10 @@ use haulage_proto::verbs::{Flags, QpNum, WrId};
 use haulage_proto::xdr::Writer;
 
 use super::buffers::SendBuffers;
-use super::connection::{Connection, Directions, Link, Proof, Session};
+use super::connection::{Brought, Connection, Directions, Link, Proof, Session};
 use super::connections::Connections;
 use super::counters::CoreCounters;
+use super::gathered::Gathered;
 use super::memory::{Charge, Memory, MemoryGrant, Purpose, Share, Until, Wanted};
 use super::receives::{Posting, ReceivedRun, Receives};
 use super::servers::OldServers;
@@ -517,29 +520,66 @@ impl Common {
         self.wake_by(check_at);
     }
 
-    /// Takes in that the message at hand is a part of a continued one. The first part brings memory for all of them, in
-    /// place of what another one had; if there is none now, the message is given up.
+    /// Takes in that the message at hand is a part of a continued one.
     pub(crate) fn on_part(&mut self, now: Instant, key: ConnectionKey, part: &Part) {
-        if part.is_first {
+        let total = usize::try_from(part.total).unwrap_or(usize::MAX);
+        let brought = Brought { payload: part.length as usize, behind: 0 };
+        self.on_brought(now, key, part.is_first.then_some(total), brought);
+    }
+
+    /// Takes in that the message at hand is a transmission of a group, behind which others are still to arrive.
+    #[cold]
+    pub(crate) fn on_transmission(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        sent: &Transmission,
+    ) {
+        let each = self.limits.receive_size as usize;
+        let total = (sent.count as usize).saturating_mul(each);
+        self.on_brought(now, key, (sent.seq == 0).then_some(total), brought_by(sent.part));
+    }
+
+    /// Takes in what the message at hand brings of one in several transport messages. The first brings memory for
+    /// `total` octets, in place of what another one had; if there is none now, the message is given up.
+    fn on_brought(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        total: Option<usize>,
+        brought: Brought,
+    ) {
+        if let Some(lease) = total {
             self.drop_continued(key);
-            let lease = usize::try_from(part.total).unwrap_or(usize::MAX);
             let wanted = Wanted { lease, later: 0, own: 0, purpose: Purpose::Reply };
             match self.grant(key, &wanted, Pool::lease_as) {
-                MemoryGrant::Taken(body, charge) => {
+                MemoryGrant::Taken(octets, charge) => {
                     if let Some(connection) = self.connections.get_mut(key) {
-                        connection.continued.begin(body, charge);
+                        connection.continued.begin(octets, charge);
                     }
                 }
                 MemoryGrant::Waits(_) | MemoryGrant::Never => return self.give_up_continued(key),
             }
         }
         self.counters.parts_received += 1;
-        self.counters.part_bytes += u64::from(part.length);
+        self.counters.part_bytes += (brought.payload + brought.behind) as u64;
         let due = now.saturating_add(self.limits.progress_timeout);
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.continued.expect(part, due);
+            connection.continued.expect(brought, due);
         }
         self.wake_by(due);
+    }
+
+    /// Takes in that the message at hand is the last transmission of a group, if one is under way.
+    pub(crate) fn end_group(&mut self, now: Instant, key: ConnectionKey) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if let (true, Spoken::Two(two)) =
+            (connection.continued.is_begun(), connection.engine.engine())
+            && let Some(last) = two.extension().and_then(Extension::last)
+        {
+            let brought = brought_by(last);
+            self.on_brought(now, key, None, brought);
+        }
     }
 
     /// Gives up the continued message of a connection: its caller is told.
@@ -566,8 +606,8 @@ impl Common {
         is_over
     }
 
-    /// Takes out the Payload stream of a continued message that has arrived, with its charge.
-    pub(crate) fn take_continued(&mut self, key: ConnectionKey) -> Option<(Local, Charge)> {
+    /// Takes out the octets of a message in several transport messages that has arrived, with their charge.
+    pub(crate) fn take_continued(&mut self, key: ConnectionKey) -> Option<(Gathered, Charge)> {
         self.connections.get_mut(key)?.continued.take()
     }
 
@@ -621,6 +661,11 @@ impl Common {
         let length = writer.position();
         self.queue_control(key, length, buffer);
     }
+}
+
+/// Returns what a transmission of a group brings.
+const fn brought_by(part: group::Part) -> Brought {
+    Brought { payload: part.end - part.start, behind: part.length - part.end }
 }
 
 /// Returns whether another control message may leave on a connection.

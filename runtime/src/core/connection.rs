@@ -22,6 +22,7 @@ use haulage_proto::v2::connection::Role;
 use haulage_proto::verbs::QpNum;
 
 pub(crate) use self::attempt::Attempt;
+pub(crate) use self::continued::Brought;
 use self::continued::Continued;
 use self::credits::Credits;
 use self::held::HeldReplies;

@@ -40,11 +40,11 @@ counts! {
         pub write_chunks: u64,
         /// Calls received with a Reply chunk.
         pub reply_chunks: u64,
-        /// Messages received that were a part of a continued one.
+        /// Messages received that were a part of a continued one, or of a group of transmissions.
         pub parts_received: u64,
-        /// Messages sent that were a part of a continued one.
+        /// Messages sent that were a part of a continued one, or of a group of transmissions.
         pub parts_sent: u64,
-        /// Octets of continued messages, all of which were copied.
+        /// Octets of such messages received, and of continued ones sent, all of which were copied.
         pub part_bytes: u64,
         /// Octets of arguments that came or went along with the messages of their Calls, each copied by this end once.
         pub bytes_along: u64,

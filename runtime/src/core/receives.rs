@@ -24,6 +24,7 @@ use haulage_mr_pool::{Local, Pool, PostedSink};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::verbs::Completion;
 
+use crate::core::gathered::Gathered;
 use crate::core::work::Name;
 use crate::limits::{Limits, RECEIVES_IDLE};
 use crate::provider::Receive;
@@ -113,6 +114,11 @@ impl Filled {
     pub(crate) const fn len(&self) -> usize {
         self.length as usize
     }
+
+    /// Returns where the `payload` is that the message ends with.
+    pub(crate) fn end_of(&self, payload: &[u8]) -> Range<u32> {
+        u32::try_from(self.len() - payload.len()).unwrap_or(u32::MAX)..self.length
+    }
 }
 
 impl Buffers {
@@ -128,31 +134,39 @@ impl Buffers {
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) received: Filled,
-    /// Where in the message the Payload stream is.
+    /// Where in the message the Payload stream is, or in what was gathered.
     pub(crate) payload: Range<u32>,
-    /// The Payload stream, if it came in several messages, of which this is the last.
-    pub(crate) stream: Option<Local>,
+    /// What came in several transport messages, of which this is the last.
+    pub(crate) gathered: Option<Local>,
 }
 
 impl Message {
-    /// Keeps a message for the `payload` that it ends with, or for the `stream` of which that is the last part.
-    pub(crate) fn new(received: Filled, payload: &[u8], stream: Option<Local>) -> Self {
-        let start = u32::try_from(received.len() - payload.len()).unwrap_or(u32::MAX);
-        let payload = start..received.length;
-        Self { received, payload, stream }
+    /// Keeps a message for the Payload stream in this place, or for the one that was `gathered`, of which that is the last
+    /// part.
+    pub(crate) fn new(received: Filled, place: Range<u32>, gathered: Option<Gathered>) -> Self {
+        match gathered {
+            None => Self { received, payload: place, gathered: None },
+            Some(Gathered { octets, payload, .. }) => {
+                let payload = 0..u32::try_from(payload).unwrap_or(u32::MAX);
+                Self { received, payload, gathered: Some(octets) }
+            }
+        }
+    }
+
+    /// Returns the octets of the message, or those that were gathered.
+    #[inline]
+    pub(crate) fn octets<'a>(&'a self, buffers: &'a Buffers) -> &'a [u8] {
+        match &self.gathered {
+            Some(gathered) => gathered.bytes(),
+            None => buffers.bytes(&self.received),
+        }
     }
 
     /// Returns the Payload stream.
     #[inline]
     pub(crate) fn payload<'a>(&'a self, buffers: &'a Buffers) -> &'a [u8] {
-        match &self.stream {
-            Some(stream) => stream.bytes(),
-            None => {
-                let Range { start, end } = self.payload;
-                let message = buffers.bytes(&self.received);
-                message.get(start as usize..end as usize).unwrap_or_default()
-            }
-        }
+        let Range { start, end } = self.payload;
+        self.octets(buffers).get(start as usize..end as usize).unwrap_or_default()
     }
 }
 
@@ -211,9 +225,9 @@ impl Receives {
         self.unreserved += i64::from(messages);
     }
 
-    /// Borrows a message while the buffers are not lent.
-    pub(crate) fn bytes(&self, received: &Filled) -> &[u8] {
-        self.buffers.bytes(received)
+    /// Borrows the octets of a message, or those that were gathered, while the buffers are not lent.
+    pub(crate) fn octets<'a>(&'a self, message: &'a Message) -> &'a [u8] {
+        message.octets(&self.buffers)
     }
 
     /// Lends the buffers, until [`Self::restore`].

@@ -198,9 +198,10 @@ impl Requester {
         };
         common.counters.count_made(grant.role);
         self.calls.enter(common, named, grant.connection, grant.version, &new).opens = true;
-        let goes_along =
-            argument.is_some_and(|octets| octets + encoded.length <= grant.placing_max);
+        let octets = argument.map_or(0, |octets| octets + encoded.length);
+        let goes_along = octets > 0 && octets <= grant.placing_max;
         let has_left = grant.is_plain
+            && !grant.is_for_a_group(octets)
             && (goes_along && self.along_at_once(common, grant, port, (named, &encoded), request)
                 || self.open_at_once(common, grant, port, named, request, &encoded));
         if !has_left {

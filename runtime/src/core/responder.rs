@@ -274,7 +274,10 @@ impl Responder {
                 }
             };
         }
-        let payload = message.stream.as_ref().map_or(call.payload, Local::bytes);
+        let payload = match &message.gathered {
+            None => call.payload,
+            Some(octets) => octets.bytes().get(..message.payload.end as usize).unwrap_or_default(),
+        };
         served.padding = call.padding.map(Box::new);
         let judged = served.judge(common, payload, reads.as_slice());
         served.message = Some(message);
@@ -519,7 +522,7 @@ impl ServedCall {
 
     /// Has the Call hold a Receive until it is answered.
     pub(crate) fn hold(&mut self, received: Filled) {
-        self.message = Some(Message { received, payload: 0..0, stream: None });
+        self.message = Some(Message::new(received, 0..0, None));
     }
 
     /// Completes the Reply, which then waits for credit: `header`, and the results in `reply`. It may take as many as

@@ -10,6 +10,7 @@ use haulage_proto::v2;
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::v2::header::Message as HeaderOf;
 use haulage_proto::verbs::{QpNum, Status};
 
 use super::connection::{Attempt, Change, Connection, End};
@@ -270,6 +271,9 @@ impl Inner {
             Some(Kind::Reply) => Some(EngineEvent::Reply),
             None => self.drive(now, key, Input::Received(decoded)),
         };
+        if let (Some(_), Received::Two(Ok(HeaderOf::Extended(_)))) = (&event, decoded) {
+            self.common.end_group(now, key);
+        }
         if let Some(connection) = self.common.connections.get_mut(key) {
             connection.continued.fill(message);
             if connection.life.is_ready() {
@@ -291,7 +295,7 @@ impl Inner {
         message: &[u8],
         received: Filled,
     ) {
-        let (stream, charge) = self.common.take_continued(key).unzip();
+        let (gathered, charge) = self.common.take_continued(key).unzip();
         let charge = charge.unwrap_or_default();
         let call = self.common.connections.get_mut(key).and_then(|connection| {
             connection.life.count(Kind::Call, 1);
@@ -299,14 +303,14 @@ impl Inner {
             // fault.
             let is_up = connection.life.is_up();
             let (engine, agreed) = (connection.engine.engine(), connection.session.agreed());
-            let call = ArrivedCall::of(decoded, message, engine, agreed);
+            let call = ArrivedCall::of(decoded, (message, gathered.as_ref()), engine, agreed);
             if let Engine::Two(two) = connection.engine.engine_mut() {
                 two.release();
             }
             call.filter(|_| is_up)
         });
         if let Some(call) = call {
-            let message = Message { received, payload: call.payload_at.clone(), stream };
+            let message = Message::new(received, call.payload_at.clone(), gathered);
             self.responder.on_call(&mut self.common, key, call, message, charge);
         } else {
             self.common.discharge(key, charge);
@@ -331,13 +335,14 @@ impl Inner {
             }
         }
         // From here on it is memory of our Call.
-        let (stream, charge) = common.take_continued(key).unzip();
+        let (gathered, charge) = common.take_continued(key).unzip();
         common.discharge(key, charge.unwrap_or_default());
         let Some(reply) = reply else {
             common.receives.give_back(received);
             return proof.is_none();
         };
-        let message = Message::new(received, reply.payload, stream);
+        let place = received.end_of(reply.payload);
+        let message = Message::new(received, place, gathered);
         if reply.lists.reads || reply.padding.is_some() {
             return requester.calls.on_reply_of_5666(common, key, &reply, message, proof);
         }
@@ -412,8 +417,11 @@ impl Inner {
                 Output::Event(EngineEvent::Two(v2::connection::Event::Reported(report))) => {
                     self.requester.on_reported(&mut self.common, key, &report);
                 }
+                Output::Event(EngineEvent::Two(v2::connection::Event::Transmission(sent))) => {
+                    self.common.on_transmission(now, key, &sent);
+                }
                 Output::Event(EngineEvent::One(_) | EngineEvent::Two(_)) => {
-                    panic!("no group of transmissions is taken");
+                    panic!("the events of both versions are told as events of neither");
                 }
                 Output::Close(reason) => self.common.close_as_engine_says(key, reason),
             }

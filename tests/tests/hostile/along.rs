@@ -11,18 +11,18 @@ use haulage_proto::verbs::{Access, Handle, Segment};
 
 use super::caller::{MOVE, Pair, good_reply};
 use super::two::{AnswerV2, CALL_INLINE, CONNPROP_FINAL, CREDIT, ERROR, Peer, message};
-use super::{GET, Keeper, NULL, PROGRAM, PUT, call, octets, segment, server_within};
+use super::{GET, Keeper, NULL, PROGRAM, PUT, call, nowhere, octets, segment, server_within};
 
 /// Private code points: `RT` in the upper half.
 const BASE: u32 = 0x5254_0000;
-const XMTREQ: u32 = BASE | 1;
+pub(super) const XMTREQ: u32 = BASE | 1;
 const XMTRESP: u32 = BASE | 2;
-const XMTCONT: u32 = BASE | 3;
-const REPTERR: u32 = BASE | 4;
-const SUPPORT: u32 = BASE | 3;
-const STRUCTURE: u32 = BASE | 4;
+pub(super) const XMTCONT: u32 = BASE | 3;
+pub(super) const REPTERR: u32 = BASE | 4;
+pub(super) const SUPPORT: u32 = BASE | 3;
+pub(super) const STRUCTURE: u32 = BASE | 4;
 const EXRW: u32 = 1;
-const TBSN: u32 = 2;
+pub(super) const TBSN: u32 = 2;
 
 const LIMITS: Limits =
     Limits { connections_max: 16, receives_max: 128, receive_size: PLACING_SIZE, ..LIMITS_DEFAULT };
@@ -38,25 +38,25 @@ fn connect(server: SocketAddr) -> Peer {
 
 /// A request in one transmission, field by field.
 #[derive(Clone)]
-struct Transmission {
-    xid: u32,
-    htype: u32,
+pub(super) struct Transmission {
+    pub(super) xid: u32,
+    pub(super) htype: u32,
     /// The items.
-    items: Vec<u32>,
+    pub(super) items: Vec<u32>,
     /// The directions.
-    directions: Vec<u32>,
-    count: u32,
+    pub(super) directions: Vec<u32>,
+    pub(super) count: u32,
     /// Octets of the Payload stream; as many as there are if it is `None`.
-    payload_len: Option<u32>,
-    payload: Vec<u8>,
+    pub(super) payload_len: Option<u32>,
+    pub(super) payload: Vec<u8>,
     /// Where the octets behind begin, which are zero before that.
-    at: usize,
-    behind: Vec<u8>,
+    pub(super) at: usize,
+    pub(super) behind: Vec<u8>,
 }
 
 impl Transmission {
     /// A PUT of an item that begins at `at` in the message, which is the octet `offset` of the segment of this number.
-    fn put(xid: u32, item: &[u8], at: usize, offset: u32, numbers: &[u32]) -> Self {
+    pub(super) fn put(xid: u32, item: &[u8], at: usize, offset: u32, numbers: &[u32]) -> Self {
         let length = u32::try_from(item.len()).unwrap();
         let count = u32::try_from(numbers.len()).unwrap();
         Self {
@@ -72,7 +72,7 @@ impl Transmission {
         }
     }
 
-    fn message(&self) -> Vec<u8> {
+    pub(super) fn message(&self) -> Vec<u8> {
         let length = self.payload.len();
         let length = self.payload_len.unwrap_or_else(|| u32::try_from(length).unwrap());
         let prefix = [self.xid, 2, CREDIT, self.htype];
@@ -89,12 +89,12 @@ impl Transmission {
 }
 
 /// Octets that differ from their neighbours.
-fn item(length: usize) -> Vec<u8> {
+pub(super) fn item(length: usize) -> Vec<u8> {
     (0..=250).cycle().take(length).collect()
 }
 
 /// Returns the item that the server keeps.
-fn kept(peer: &mut Peer, xid: u32, length: usize) -> Vec<u8> {
+pub(super) fn kept(peer: &mut Peer, xid: u32, length: usize) -> Vec<u8> {
     let room = peer.0.expose(&[], length, Access::RemoteWrite).unwrap();
     let lists = [&[0, 0, 1, 1][..], &segment(room), &[0, 0]].concat();
     peer.0.send(&message(xid, CALL_INLINE, &lists, &call(xid, GET, &[]))).unwrap();
@@ -192,6 +192,14 @@ fn broken() -> Vec<(&'static str, Transmission, Said)> {
             error(&[6, 0]),
         ),
         (
+            "segments that are not as long as their item",
+            with(&|it| {
+                it.behind = Vec::new();
+                it.items = [&[1, 44, 100, EXRW, 1][..], &nowhere(104)].concat();
+            }),
+            error(&[2]),
+        ),
+        (
             "an item over the one before it",
             with(&|it| {
                 let items = [2, 44, 100, TBSN, 0, 1, 0, 144, 50, TBSN, 48, 1, 0];
@@ -270,7 +278,11 @@ fn an_item_of_a_request_may_be_read_as_well() {
     let mut peer = connect(server.started);
     let item = item(5000);
     let source = peer.0.expose(&item, item.len(), Access::RemoteRead).unwrap();
-    let items = [&[1, 44, 5000, EXRW, 1][..], &segment(source)].concat();
+    let (first, second) = (
+        Segment { length: 2000, ..source },
+        Segment { length: 3000, offset: source.offset + 2000, ..source },
+    );
+    let items = [&[1, 44, 5000, EXRW, 2][..], &segment(first), &segment(second)].concat();
     let behind = Vec::new();
     peer.0
         .send(&Transmission { items, behind, ..Transmission::put(7, &item, 0, 0, &[]) }.message())
@@ -312,7 +324,7 @@ fn a_server_says_how_its_receives_are_made_and_takes_items_where_it_says() {
         [20480, 5, 1, 256, 64, 0, 1, 256, 64, 1, 1, 512, 64, 1, 1, 4096, 64, 1, 1, 15360, 64, 1];
     let property = [&[STRUCTURE, 88][..], &structure].concat();
     assert!(said.windows(property.len()).any(|words| words == property), "{said:x?}");
-    assert!(said.windows(3).any(|words| words == [SUPPORT, 4, 1]), "{said:x?}");
+    assert!(said.windows(3).any(|words| words == [SUPPORT, 4, 5]), "{said:x?}");
     assert!(said.windows(3).any(|words| words == [2, 4, 20480]), "{said:x?}");
     for (xid, (length, at, offset, numbers)) in (10..).step_by(2).zip([
         (100, 256, 0, &[0][..]),

@@ -1,6 +1,7 @@
 //! The events of the extension.
 
 use crate::rtrext::direction::Directions;
+use crate::rtrext::group::Transmission;
 use crate::rtrext::item::Items;
 use crate::rtrext::placement::Placement;
 use crate::rtrext::report::{MessageType, Report};
@@ -11,7 +12,7 @@ use crate::v2::error::ErrorBody;
 #[non_exhaustive]
 pub enum Event {
     /// The message is one of several transmissions, and others are still to arrive.
-    More,
+    More(Transmission),
     /// The message completes an RPC message: see [`whole`](super::Extension::whole).
     Complete,
     /// The message belongs to a group that was refused before.

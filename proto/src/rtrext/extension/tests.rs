@@ -127,7 +127,7 @@ fn a_group_is_no_longer_than_was_announced_or_asked_for() {
             let (_, mut end) = pair(&[512]);
             end.take(&Xdr::common(XID, 2, 0, htype).words(&words).0)
         };
-        assert_eq!(first(most), Event::More);
+        assert!(matches!(first(most), Event::More(_)));
         let Event::Refused(refusal) = first(most + 1) else { panic!("not refused") };
         let Some(RefusalAnswer::Report(report)) = refusal.answer else { panic!("not reported") };
         let field = Expected { expect: most, current: most + 1 };
@@ -139,7 +139,7 @@ fn a_group_is_no_longer_than_was_announced_or_asked_for() {
 fn report_of(before: &[Vec<u8>], bad: &[u8]) -> Report {
     let (mut client, mut server) = pair(&[512, -2048]);
     for message in before {
-        assert_eq!(server.take(message), Event::More);
+        assert!(matches!(server.take(message), Event::More(_)));
     }
     let Event::Refused(Refusal { answer, failed_call, rule, .. }) = server.take(bad) else {
         panic!("not refused")
@@ -237,7 +237,7 @@ fn a_malformed_request_is_answered_and_a_malformed_reply_fails_its_call() {
         let (_, mut server) = pair(&[512, -2048]);
         let (last, before) = messages.split_last().unwrap();
         for message in before {
-            assert_eq!(server.take(message), Event::More);
+            assert!(matches!(server.take(message), Event::More(_)));
         }
         match server.take(last) {
             Event::Refused(refusal) => (refusal.answer, refusal.failed_call),
@@ -283,7 +283,7 @@ fn a_malformed_message_ends_the_group_it_comes_into() {
     server.take(&sent[0]);
     let report = Xdr::common(9, 2, 0, REPTERR).0;
     assert!(matches!(server.take(&report), Event::Refused(_)));
-    assert_eq!(server.take(&sent[1]), Event::More, "an error disturbs no group");
+    assert!(matches!(server.take(&sent[1]), Event::More(_)), "an error disturbs no group");
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn what_has_been_read_is_forgotten() {
     let (sent, _, _) = large_request(&client);
     server.take(&sent[0]);
     server.ext.release();
-    assert_eq!(server.take(&sent[1]), Event::More, "nothing complete, nothing forgotten");
+    assert!(matches!(server.take(&sent[1]), Event::More(_)), "nothing complete, nothing forgotten");
     assert_eq!(server.take_all(&sent[2..]), Event::Complete);
     assert!(server.ext.whole().is_some() && server.ext.header.capacity() > 0);
     server.ext.release();

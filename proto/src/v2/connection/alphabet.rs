@@ -4,6 +4,7 @@ use core::fmt;
 
 use crate::engine;
 use crate::rtrext::Report;
+use crate::rtrext::group::Transmission;
 use crate::v2::continuation::Part;
 use crate::v2::credit::CreditFault;
 use crate::v2::error::ErrorBody;
@@ -56,9 +57,9 @@ pub enum Event {
     Call,
     /// The message just received is, or completes, a Reply.
     Reply,
-    /// The message just received is one of several transmissions. Its Receive must be kept until the RPC message is
+    /// The message just received is one of several transmissions. Its octets must be kept until the RPC message is
     /// reported or abandoned.
-    Transmission,
+    Transmission(Transmission),
     /// The continued Call with this XID, or the message in several transmissions, will not be completed.
     Abandoned {
         /// The XID of the message.

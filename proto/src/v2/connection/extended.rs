@@ -10,6 +10,7 @@ use crate::rtrext::properties::{Heard, Offer};
 use crate::rtrext::report::MessageType;
 use crate::rtrext::{Malformed, REPTERR, header_name};
 use crate::v2::VERSION;
+use crate::v2::continuation::Kind;
 use crate::v2::error::ErrorBody;
 use crate::v2::header::{Extended, Prefix};
 use crate::v2::properties::PropertySet;
@@ -40,6 +41,21 @@ impl Connection {
         if let Some(extension) = &mut self.extension {
             extension.release();
         }
+    }
+
+    /// Returns whether the peer has begun a message in several transmissions, and not ended it.
+    pub(super) fn is_grouped(&self) -> bool {
+        self.extension().is_some_and(|extension| extension.begun().is_some())
+    }
+
+    /// Gives up the message in several transmissions under way. Returns its kind and its XID, if there was one.
+    pub(super) fn give_up_group(&mut self) -> Option<(Kind, u32)> {
+        let (dir, xid) = self.extension.as_mut()?.give_up()?;
+        let kind = match dir {
+            MessageType::Call => Kind::Call,
+            MessageType::Reply => Kind::Reply,
+        };
+        Some((kind, xid))
     }
 
     /// Permits sending a Reply again that the peer reported as bad.
@@ -92,7 +108,7 @@ impl Connection {
         };
         let begun = extension.begun();
         match extension.receive(prefix, body) {
-            Extends::More => self.tell(Event::Transmission),
+            Extends::More(sent) => self.tell(Event::Transmission(sent)),
             Extends::Complete => self.on_complete(prefix.xid),
             Extends::Dropped => {}
             Extends::Reported(report) => {

@@ -19,6 +19,7 @@ use crate::identity::Identity;
 use crate::items::Items;
 use crate::limits::{
     CHUNKS_MAX, CallsGo, HEADER_ROOM, INLINE_SIZE, SEGMENTS_MAX_WIRE, SEND_BUFFER,
+    TRANSMISSIONS_MAX,
 };
 use crate::outgoing::segments::Segments;
 use crate::service::InlineRoom;
@@ -92,7 +93,7 @@ impl Session {
 
     /// Has data items of our Calls not come along with their messages any more: the peer takes none.
     pub(crate) const fn stop_placing(&mut self) {
-        self.terms.placing_max = 0;
+        (self.terms.placing_max, self.terms.grouping_max) = (0, 0);
     }
 
     /// Returns the terms for version 1.
@@ -179,6 +180,8 @@ pub(crate) struct Terms {
     /// Octets of the longest message of a Call of ours whose data items come along with it; none if the peer takes no such
     /// Calls.
     pub(crate) placing_max: usize,
+    /// Octets of the longest such Call in several messages; none if the peer takes none.
+    pub(crate) grouping_max: usize,
 }
 
 impl Terms {
@@ -224,13 +227,16 @@ impl Terms {
             Spoken::One(one) if one.holds_replies() => usize::MAX,
             _ => 0,
         };
-        let placing_max = match engine {
+        let (placing_max, grouping_max) = match engine {
             Spoken::Two(two) if Self::takes_chunks(engine, role) => two
                 .extension()
                 .and_then(Extension::terms)
                 .filter(|terms| terms.allows(XMTREQ) && terms.theirs.targetable_count() > 0)
-                .map_or(0, |terms| terms.message_max),
-            _ => 0,
+                .map_or((0, 0), |terms| {
+                    let messages = terms.request_send_max.min(TRANSMISSIONS_MAX) as usize;
+                    (terms.message_max, terms.message_max.saturating_mul(messages))
+                }),
+            _ => (0, 0),
         };
         Self {
             version,
@@ -240,6 +246,7 @@ impl Terms {
             unchunked_reply_max,
             read_reply_max,
             placing_max,
+            grouping_max,
         }
     }
 

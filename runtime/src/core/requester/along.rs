@@ -3,7 +3,8 @@
 //! # Normal operation
 //! A short argument is copied behind the headers and the Payload stream, to where the parts of the peer's Receives begin
 //! that may have data items. The peer reads nothing then, and nothing is exposed: the Call takes one round trip, and its
-//! leases are the caller's as soon as the Reply has come.
+//! leases are the caller's as soon as the Reply has come. A longer one goes in several messages (a group of transmissions),
+//! if there are credits and buffers for all of them now.
 //!
 //! # Recovery
 //! A Call that the peer refuses for its form goes again by chunks, and so do all others on the connection
@@ -12,8 +13,13 @@
 use haulage_mr_pool::Local;
 use haulage_proto::exchange::{CallPlan, Format};
 use haulage_proto::negotiate::{Engine, Refusal};
-use haulage_proto::rtrext::plan::SingleTransmission;
+use haulage_proto::rtrext::item::Item;
+use haulage_proto::rtrext::plan::{
+    Content, Kind as MessageKind, Outgoing as Message, Plan, SingleTransmission, Source,
+};
+use haulage_proto::rtrext::properties::Terms;
 use haulage_proto::rtrext::report::{MessageType, Report};
+use haulage_proto::v2::connection::Sending;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::HeaderPatch;
 use haulage_proto::xdr::Writer;
@@ -28,6 +34,7 @@ use super::send_grant::SendGrant;
 use crate::core::buffers::SendBuffers;
 use crate::core::common::Common;
 use crate::core::connection::Connection;
+use crate::core::counters::CoreCounters;
 use crate::core::outbox::Left;
 use crate::items::Items;
 use crate::key::ConnectionKey;
@@ -35,24 +42,42 @@ use crate::limits::HEADER_ROOM;
 use crate::provider::{Head, Outgoing, Port};
 use crate::service::Request;
 
-/// A message with the arguments of its Call, for which there is memory.
+/// The messages with the arguments of their Call, for which there are buffers.
 pub(super) struct Along {
-    plan: SingleTransmission,
+    plan: Planned,
     /// The place of each item among the arguments of the Call.
     indices: Items<usize>,
-    room: Local,
+    /// A buffer for each message.
+    rooms: Items<Local>,
+}
+
+/// How the arguments of a Call go along.
+enum Planned {
+    /// In one message.
+    Single(SingleTransmission),
+    /// In several.
+    Group(Box<PlannedGroup>),
+}
+
+/// A Call in several messages.
+struct PlannedGroup {
+    plan: Plan,
+    items: Vec<Item<Source>>,
+    /// Octets of the Payload stream.
+    payload: usize,
 }
 
 impl Along {
-    /// Plans the message of a Call that has these chunks otherwise. `None` if its arguments do not go along with it: there is a
-    /// chunk for something else, the peer does not take them, or all buffers for such messages are in use.
+    /// Plans the messages of a Call that has these chunks otherwise. `None` if its arguments do not go along: there is a chunk
+    /// for something else, the peer does not take them, there are no credits for several messages, or all buffers for such
+    /// messages are in use.
     pub(super) fn of(
         plan: &CallPlan,
         encoded: &Encoded,
-        connection: &Connection,
+        connection: &mut Connection,
         buffers: &mut SendBuffers,
     ) -> Option<Self> {
-        let most = connection.session.terms().placing_max;
+        let most = connection.session.terms().grouping_max;
         let octets = plan.reads.iter().map(|read| read.length as usize).sum::<usize>();
         let is_for_arguments = plan.format == Format::Simple
             && !plan.reads.is_empty()
@@ -61,23 +86,73 @@ impl Along {
         if !is_for_arguments || octets + encoded.length > most {
             return None;
         }
-        let Engine::Two(two) = connection.engine.engine() else { return None };
-        let terms = two.extension()?.terms()?;
-        let items = plan.reads.iter().map(|read| (read.position, read.length));
-        let indices = plan.reads.iter().map(|read| read.index).collect();
-        let plan = SingleTransmission::new(terms, encoded.length, items).ok()?;
-        let room = buffers.pop_for(HEADER_ROOM + plan.length())?;
-        Some(Self { plan, indices, room })
+        Self::in_one(plan, encoded, connection, buffers)
+            .or_else(|| Self::in_several(plan, encoded, connection, buffers))
     }
 
-    /// Writes the message: its headers, the Payload stream, which is in `buffer`, and the arguments.
+    /// Plans the only message of a Call.
+    fn in_one(
+        plan: &CallPlan,
+        encoded: &Encoded,
+        connection: &Connection,
+        buffers: &mut SendBuffers,
+    ) -> Option<Self> {
+        let items = plan.reads.iter().map(|read| (read.position, read.length));
+        let single = SingleTransmission::new(terms(connection)?, encoded.length, items).ok()?;
+        let room = buffers.pop_for(HEADER_ROOM + single.length())?;
+        let plan_of = Planned::Single(single);
+        Some(Self { plan: plan_of, indices: indices(plan), rooms: Items::One(room) })
+    }
+
+    /// Plans the messages of a Call that does not fit one. There are credits for all of them now.
+    #[cold]
+    fn in_several(
+        plan: &CallPlan,
+        encoded: &Encoded,
+        connection: &mut Connection,
+        buffers: &mut SendBuffers,
+    ) -> Option<Self> {
+        let items = plan.reads.iter().map(|read| Item {
+            //~ RTR-7.3-1: `read.position` -> `read.position + 4`
+            disp: read.position,
+            length: read.length,
+            place: Source::Send,
+        });
+        let (items, payload) = (items.collect::<Vec<_>>(), encoded.length);
+        let divided = Plan::new(terms(connection)?, &request(&items, payload)).ok()?;
+        let group = PlannedGroup { plan: divided, items, payload };
+        // A Call does not wait for credits where it can go by chunks (rtrext-03 section 4.3).
+        connection.engine.may_post(&sending(&group.plan)).ok()?;
+        let mut rooms = Items::None;
+        for message in 0..group.plan.transmissions() {
+            match buffers.pop_for(HEADER_ROOM + group.plan.length(message)) {
+                Some(room) => rooms.push(room),
+                None => {
+                    rooms.into_iter().for_each(|room| buffers.recycle(room));
+                    return None;
+                }
+            }
+        }
+        let plan_of = Planned::Group(Box::new(group));
+        Some(Self { plan: plan_of, indices: indices(plan), rooms })
+    }
+
+    /// Describes the messages that need credits.
+    pub(super) fn sending(&self) -> Sending {
+        match &self.plan {
+            Planned::Single(_) => Sending::CALL,
+            Planned::Group(group) => sending(&group.plan),
+        }
+    }
+
+    /// Writes the messages, in order: their headers, the Payload stream, which is in `buffer`, and the arguments.
     pub(super) fn seal(
-        mut self,
+        self,
         leases: &mut ExposedLeases,
         buffer: &[u8],
         encoded: &Encoded,
         HeaderPatch { xid, credit }: HeaderPatch,
-    ) -> (Head<'static>, Outgoing) {
+    ) -> Items<(Head<'static>, Outgoing)> {
         leases.is_along = true;
         let octets = leases.arguments().map(|argument| match argument {
             CallLease::Local(argument) => argument.bytes(),
@@ -87,27 +162,77 @@ impl Along {
         let items = self.indices.iter().filter_map(|index| octets.as_slice().get(*index).copied());
         let payload = HEADER_ROOM..HEADER_ROOM + encoded.length;
         let payload = buffer.get(payload).unwrap_or_default();
-        let range = HEADER_ROOM..HEADER_ROOM + self.plan.length();
-        let room = self.room.bytes_mut().get_mut(range.clone()).unwrap_or_default();
-        let written = self.plan.encode(&mut Writer::new(room), (xid, credit), payload, items);
-        assert!(written.is_ok(), "the room is as long as the plan says");
-        (Head::written(range, None), Outgoing::within(self.room))
+        let messages = self.rooms.into_iter().enumerate().map(|(nth, mut room)| {
+            let length = match &self.plan {
+                Planned::Single(single) => single.length(),
+                Planned::Group(group) => group.plan.length(nth),
+            };
+            let range = HEADER_ROOM..HEADER_ROOM + length;
+            let w = &mut Writer::new(room.bytes_mut().get_mut(range.clone()).unwrap_or_default());
+            let written = match &self.plan {
+                Planned::Single(single) => single.encode(w, (xid, credit), payload, items.clone()),
+                Planned::Group(group) => {
+                    let items: Items<&[u8]> = items.clone().collect();
+                    let content = Content { payload, items: items.as_slice() };
+                    group.plan.encode(
+                        w,
+                        nth,
+                        (xid, credit),
+                        &request(&group.items, group.payload),
+                        content,
+                    )
+                }
+            };
+            assert!(written.is_ok(), "the room is as long as the plan says");
+            (Head::written(range, None), Outgoing::within(room))
+        });
+        messages.collect()
     }
 
     /// Gives the memory back.
     pub(super) fn give_up(self, buffers: &mut SendBuffers) {
-        buffers.recycle(self.room);
+        self.rooms.into_iter().for_each(|room| buffers.recycle(room));
     }
 
-    /// Returns the octets of the arguments.
-    pub(super) fn octets(&self) -> u64 {
-        self.plan.items().map(u64::from).sum()
+    /// Counts the arguments that go along.
+    pub(super) fn count(&self, counters: &mut CoreCounters) {
+        counters.arguments_sent_along += self.indices.len() as u64;
+        match &self.plan {
+            Planned::Single(single) => {
+                counters.bytes_along += single.items().map(u64::from).sum::<u64>();
+            }
+            Planned::Group(group) => {
+                counters.bytes_along +=
+                    group.items.iter().map(|item| u64::from(item.length)).sum::<u64>();
+                counters.parts_sent += self.rooms.len() as u64;
+            }
+        }
     }
+}
 
-    /// Returns the number of arguments.
-    pub(super) const fn count(&self) -> usize {
-        self.indices.len()
-    }
+/// Returns the terms of the round-trip extensions.
+fn terms(connection: &Connection) -> Option<&Terms> {
+    let Engine::Two(two) = connection.engine.engine() else { return None };
+    two.extension()?.terms()
+}
+
+/// Describes a Call with these items, whose Payload stream has `payload` octets. Its results take the ways of the base
+/// protocol.
+const fn request(items: &[Item<Source>], payload: usize) -> Message<'_> {
+    let kind = MessageKind::Request { rsd: &[], rsbuf: 0 };
+    Message { kind, payload_length: payload, items }
+}
+
+/// Describes the messages of a group, which need as many credits.
+fn sending(plan: &Plan) -> Sending {
+    let messages = u32::try_from(plan.transmissions()).unwrap_or(u32::MAX);
+    //~ RTR-4.3-1: `{ messages }` -> `{ messages: messages.min(1) }`
+    Sending { format: Format::Continued { messages }, ..Sending::CALL }
+}
+
+/// Returns the places of the reduced arguments among those of the Call.
+fn indices(plan: &CallPlan) -> Items<usize> {
+    plan.reads.iter().map(|read| read.index).collect()
 }
 
 impl Requester {
@@ -130,7 +255,7 @@ impl Requester {
         let (key, role) = (grant.connection, LeaseRole::Argument);
         let plan_key = PlanKey::of_one(key, request.procedure, encoded, role, length);
         let Ok(plan) = plan_key.plan(&mut self.planned, connection, None) else { return false };
-        let Some(along) = Along::of(plan, encoded, connection, &mut common.buffers) else {
+        let Some(along) = Along::in_one(plan, encoded, connection, &mut common.buffers) else {
             return false;
         };
         grant.put_header(&mut self.making, named.xid, request.procedure);
@@ -139,10 +264,10 @@ impl Requester {
         };
         exposed_leases.begin(request.arguments.take(), request.rooms.take());
         exposed_leases.sent.keep(self.making.room(), encoded);
-        common.counters.arguments_sent_along += 1;
-        common.counters.bytes_along += along.octets();
+        along.count(&mut common.counters);
         let patch = HeaderPatch { xid: named.xid, credit: grant.next_credit() };
-        let (head, mut message) = along.seal(exposed_leases, self.making.room(), encoded, patch);
+        let sealed = along.seal(exposed_leases, self.making.room(), encoded, patch).into_first();
+        let Some((head, mut message)) = sealed else { panic!("a Call has a message") };
         let left = common.send_alone(key, &head, &mut message, port);
         message.take_buffer().into_iter().for_each(|buffer| common.buffers.recycle(buffer));
         grant.is_over = left == Left::Waits;

@@ -156,7 +156,7 @@ impl Requester {
             && placed.is_ok()
             && let Some(along) = Along::of(plan, encoded, connection, &mut common.buffers)
         {
-            return match connection.engine.try_post(&Sending::CALL) {
+            return match connection.engine.try_post(&along.sending()) {
                 Ok(credit) => Ok((Ready::Along(along), credit)),
                 Err(unsent) => {
                     along.give_up(&mut common.buffers);
@@ -238,16 +238,21 @@ impl Requester {
                 })
             }
             Ready::Along(along) => {
-                common.counters.arguments_sent_along += along.count() as u64;
-                common.counters.bytes_along += along.octets();
+                along.count(&mut common.counters);
                 let sealed = along.seal(exposed_leases, buffer.bytes(), &encoded, patch);
                 common.buffers.recycle(buffer);
-                sealed
+                let mut sealed = sealed.into_iter();
+                let Some(mut last) = sealed.next() else { panic!("a Call has a message") };
+                for next in sealed {
+                    //~ RTR-4.2-1: `std::mem::replace(&mut last, next)` -> `next`
+                    let (head, mut message) = std::mem::replace(&mut last, next);
+                    leave(common, key, &head, &mut message, port);
+                }
+                last
             }
         };
         let id = common.posted.next_id();
-        common.leave(key, &head, &mut message, Charge::default(), port);
-        message.take_buffer().into_iter().for_each(|buffer| common.buffers.recycle(buffer));
+        leave(common, key, &head, &mut message, port);
         if is_call_only && !common.posted.end_call_with(id, slot) {
             self.calls.end_sent(slot);
         }
@@ -391,6 +396,18 @@ pub(super) fn may_leave(
         Ok(()) => Err(CallError::Busy.into()),
         Err(unsent) => Err(unsent.into()),
     }
+}
+
+/// Sends a message for which nothing is charged. Its buffer is free again unless the provider holds it.
+fn leave(
+    common: &mut Common,
+    key: ConnectionKey,
+    head: &Head<'_>,
+    message: &mut Outgoing,
+    port: &mut (impl Port + ?Sized),
+) {
+    common.leave(key, head, message, Charge::default(), port);
+    message.take_buffer().into_iter().for_each(|buffer| common.buffers.recycle(buffer));
 }
 
 /// Sends all parts of a Call but the last, each with its part of `stream`. Returns a buffer with the last part, and the

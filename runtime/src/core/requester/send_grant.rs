@@ -43,6 +43,8 @@ pub(crate) struct SendGrant {
     unchunked_max: UnchunkedMax,
     /// Octets of the longest message of a Call whose argument comes along with it.
     pub(super) placing_max: usize,
+    /// Octets of the longest Call whose argument comes along in several messages.
+    grouping_max: usize,
     /// The credits of these Calls, and their credit word.
     pub(super) credits: CreditGrant,
 }
@@ -60,7 +62,8 @@ impl SendGrant {
             && connection.outbox.requests() == 0;
         let binding = connection.session.calls().filter(|_| leaves).map(Rc::clone)?;
         let grant = connection.engine.lend(Class::Call, count);
-        let Terms { version, unchunked_max, placing_max, .. } = *connection.session.terms();
+        let Terms { version, unchunked_max, placing_max, grouping_max, .. } =
+            *connection.session.terms();
         Some(Self {
             connection: key,
             role: connection.role(),
@@ -70,8 +73,14 @@ impl SendGrant {
             binding,
             unchunked_max,
             placing_max,
+            grouping_max,
             credits: grant,
         })
+    }
+
+    /// Returns whether a Call of this length may go in several messages, which none does under a grant.
+    pub(super) const fn is_for_a_group(&self, octets: usize) -> bool {
+        octets > self.placing_max && octets <= self.grouping_max
     }
 
     /// Opens the send grant of a connection for as many Calls as its credits allow, and aims `port` at the connection.

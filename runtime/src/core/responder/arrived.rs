@@ -12,6 +12,7 @@ use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::Message;
 use haulage_proto::verbs::Handle;
 
+use crate::core::gathered::Gathered;
 use crate::core::program::{ArgumentSource, ReadChunk};
 use crate::items::Items;
 use crate::outgoing::segments::Segments;
@@ -41,13 +42,13 @@ impl<'a> ArrivedCall<'a> {
     /// Describes the Call that `message` is, or completes. `None` if it is none.
     pub(crate) fn of(
         decoded: &Received<'a>,
-        message: &'a [u8],
+        (message, gathered): (&'a [u8], Option<&Gathered>),
         engine: &Engine,
         agreed: &Agreement,
     ) -> Option<Self> {
         if let (Received::Two(Ok(Message::Extended(_))), Engine::Two(two)) = (decoded, engine) {
             let whole = two.extension().and_then(Extension::whole)?;
-            return Some(Self::with_items(&whole, message));
+            return Some(Self::with_items(&whole, message, gathered));
         }
         let call = negotiate::Call::of(decoded, agreed)?;
         let mut reads: Items<ReadChunk> = call.items().map(ReadChunk::of).collect();
@@ -68,16 +69,18 @@ impl<'a> ArrivedCall<'a> {
         })
     }
 
-    /// Describes a Call in one transmission, whose items were checked as it arrived.
+    /// Describes a Call in transmissions, whose items were checked as it arrived.
     #[cold]
-    fn with_items(whole: &Whole<'_>, message: &'a [u8]) -> Self {
+    fn with_items(whole: &Whole<'_>, message: &'a [u8], gathered: Option<&Gathered>) -> Self {
         let payload = whole.placement.payload().next().map_or(0..0, |(_, payload)| payload);
         let reads = whole.placement.items().filter_map(|item| {
             let source = match item.place {
+                //~ RTR-7.3-2: `chunk.segments()` -> `chunk.segments().take(1)`
                 Location::Exrw(chunk) => ArgumentSource::Peer(Segments::collect(chunk.segments())),
-                Location::Tbsn { .. } => ArgumentSource::Message(parts(whole, &item)),
+                Location::Tbsn { .. } => ArgumentSource::Message(parts(whole, &item, gathered)),
                 Location::TooShort | Location::NoItem => return None,
             };
+            //~ RTR-7.3-1: `position: item.disp` -> `position: item.disp + 4`
             Some(ReadChunk { position: item.disp, source })
         });
         // Replies go by the base protocol, and follow no directions.
@@ -97,13 +100,30 @@ impl<'a> ArrivedCall<'a> {
     }
 }
 
-/// Returns the parts of the message that have an item, in order. Parts that follow each other are one.
-fn parts(whole: &Whole<'_>, item: &ReceivedItem<'_>) -> Items<Range<usize>> {
+/// Returns the parts of the message that have an item, in order, or the parts of what was gathered. Parts that follow each
+/// other are one.
+fn parts(
+    whole: &Whole<'_>,
+    item: &ReceivedItem<'_>,
+    gathered: Option<&Gathered>,
+) -> Items<Range<usize>> {
     let mut parts = Items::None;
     for piece in whole.placement.pieces(item) {
+        let Range { start, end } = match gathered {
+            None => piece.message,
+            Some(gathered) => {
+                // Items are behind the Payload stream of their transmission.
+                let mut streams = whole.placement.payload();
+                let front = streams.nth(piece.transmission).map_or(0, |(_, stream)| stream.end);
+                let at = gathered.behind(piece.transmission);
+                //~ RTR-7.2-1: `.saturating_sub(front)` -> ``
+                let start = at.saturating_add(piece.message.start.saturating_sub(front));
+                start..start.saturating_add(piece.message.len())
+            }
+        };
         match Items::as_mut_slice(&mut parts).last_mut() {
-            Some(Range { end, .. }) if *end == piece.message.start => *end = piece.message.end,
-            _ => parts.push(piece.message),
+            Some(Range { end: last, .. }) if *last == start => *last = end,
+            _ => parts.push(start..end),
         }
     }
     parts

@@ -298,7 +298,7 @@ fn copy_along(
     let Some(message) = &call.message else {
         panic!("a Call holds its message until it is served")
     };
-    let octets = common.receives.bytes(&message.received);
+    let octets = common.receives.octets(message);
     let (mut at, mut copied) = (0, 0);
     for source in sources {
         let end = at + source.octets();

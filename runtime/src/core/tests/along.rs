@@ -53,9 +53,34 @@ fn a_short_argument_goes_along_with_its_message_and_is_not_read() {
     }
 }
 
+/// Four messages take so many octets behind the Payload stream, which goes in the first of them.
+const LONGEST_OF_SEVERAL: usize = 4 * LONGEST - 256;
+
+#[test]
+fn a_longer_argument_goes_along_in_several_messages() {
+    for length in [LONGEST + 1, 32 << 10, 64 << 10, LONGEST_OF_SEVERAL] {
+        let mut world = world([PLACING; 2]);
+        // The window grows.
+        for token in 100..124 {
+            world.call(token, request(0));
+        }
+        world.until(|w| w.ended().len() == 24);
+        for token in 1..4 {
+            world.store(token, length);
+        }
+        assert_eq!(world.arguments(), (0, 3), "{length}");
+        let messages = length.div_ceil(LONGEST) as u64;
+        let (made, served) = (&world.client.inner.common, &world.server.inner.common);
+        let parts = (made.counters.parts_sent, served.counters.parts_received);
+        assert_eq!(parts, (3 * messages, 3 * messages), "{length}");
+        world.settle();
+        world.all_home();
+    }
+}
+
 #[test]
 fn what_does_not_go_along_is_read() {
-    let longer = [LONGEST + 1, 64 << 10, 1 << 20];
+    let longer = [LONGEST_OF_SEVERAL + 1, 1 << 20];
     for (limits, lengths) in [
         ([PLACING; 2], &longer[..]),
         ([LIMITS, PLACING], &[5000, 8192]),

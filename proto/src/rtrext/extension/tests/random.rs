@@ -91,7 +91,7 @@ fn any_octets_are_taken_refused_or_dropped_and_nothing_is_out_of_bounds() {
                     refused += 1;
                     server.receives.clear();
                 }
-                Event::More => {}
+                Event::More(_) => {}
                 _ => server.receives.clear(),
             }
         }
