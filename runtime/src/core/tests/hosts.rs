@@ -90,7 +90,16 @@ fn world(
     server: Option<HostAuth>,
     client: Option<HostAuth>,
 ) -> Result<World, CallError> {
-    let fabric = Fabric::new(FabricConfig::default());
+    world_in(FabricConfig::default(), limits, server, client)
+}
+
+fn world_in(
+    fabric: FabricConfig,
+    limits: [Limits; 2],
+    server: Option<HostAuth>,
+    client: Option<HostAuth>,
+) -> Result<World, CallError> {
+    let fabric = Fabric::new(fabric);
     let config = PoolConfig { bytes: 16 << 20, pages: PagePreference::Heap, node: None };
     let pool = || Pool::new(&config).unwrap();
     let provider = |n| fabric.provider(IpAddr::V4(Ipv4Addr::new(10, 0, 0, n))).unwrap();
@@ -121,6 +130,29 @@ impl World {
 
     fn refused(&self) -> [u64; 2] {
         [&self.server.inner, &self.client.inner].map(|inner| inner.common.counters.hosts_refused)
+    }
+}
+
+/// The Calls that wait hold all send buffers, so of the properties only the first leave at once.
+#[test]
+fn no_call_overtakes_the_properties_that_wait_for_a_buffer() {
+    let (alice, bob) = (names("alice", &["bob"]), names("bob", &["alice"]));
+    let limits = [LIMITS, Limits { send_buffers_max: 2, versions: Versions::OnlyTwo, ..LIMITS }];
+    for seed in 0..50 {
+        let fabric = FabricConfig {
+            seed,
+            copied_percent: 0,
+            latency_min_ns: 1,
+            latency_max_ns: 20_000,
+            ..FabricConfig::default()
+        };
+        let [server, client] = [&alice, &bob].map(|names| Some(auth(Policy::Required, names)));
+        let mut world = world_in(fabric, limits, server, client).unwrap();
+        for token in 0..2 {
+            world.call(token, request(0));
+        }
+        world.until(|w| w.ended().len() == 2);
+        assert!(world.ended().iter().all(|(_, result, _)| result.is_ok()), "{:?}", world.ended());
     }
 }
 
