@@ -11,6 +11,10 @@ use haulage_proto::iwarp::mpa::handshake::{Active, Offer, Passive};
 use haulage_proto::iwarp::rdmap::ReadRequest;
 use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
 use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader};
+use haulage_proto::rtrext::item::Item;
+use haulage_proto::rtrext::plan::{Content, Kind, Outgoing, Plan, Source};
+use haulage_proto::rtrext::properties::{Offer as Offers, RTRS_XCONT, RTRS_XREQ, Terms};
+use haulage_proto::rtrext::structure::{BufferSegment, FLAG_TARGETABLE, Structure};
 use haulage_proto::v1::error::ErrorBody as ErrorBody1;
 use haulage_proto::v1::header as v1;
 use haulage_proto::v2::error::ErrorBody;
@@ -45,7 +49,8 @@ fn the_exchange_of_the_tour_is_what_the_command_prints_of_it() {
     );
     let names: Vec<_> = v2::NAMES.iter().map(|(name, _)| *name).collect();
     let of_version_1 = ["RDMA_MSG", "RDMA_NOMSG", "RDMA_MSGP", "RDMA_DONE", "RDMA_ERROR"];
-    for name in names.iter().chain(&of_version_1) {
+    let of_groups = ["ROPT_XMTREQ", "ROPT_XMTCONT"];
+    for name in names.iter().chain(&of_version_1).chain(&of_groups) {
         assert!(shown.iter().any(|shown| shown.contains(&format!(":\"{name}\""))), "{name}");
     }
 }
@@ -82,6 +87,7 @@ impl Exchange {
         two.external();
         two.in_several_parts();
         two.refused();
+        two.in_a_group();
         let mut one = Self::opened(40_001);
         one.version_one();
         Format::USUAL.file(two.packets.iter().chain(&one.packets))
@@ -192,6 +198,34 @@ impl Exchange {
         self.send(CLIENT, &call, |w| v2::encode_call_inline(w, 5, 14, &lists));
         let error = ErrorBody::WriteResource { chunk_index: 0, length_needed: 8192 };
         self.send(SERVER, &[], |w| v2::encode_error(w, 5, 2, 24, &error));
+    }
+
+    /// A Call whose argument comes along with it, in two messages.
+    fn in_a_group(&mut self) {
+        // Receives of 224 octets, of which the last 64 take items.
+        let parts = [(160, 0), (64, FLAG_TARGETABLE)];
+        let parts = parts.map(|(length, flags)| BufferSegment { length, align: 32, flags });
+        let offer = Offers {
+            support: RTRS_XREQ | RTRS_XCONT,
+            structure: Structure::new(&parts),
+            request_receive_max: 2,
+            ..Offers::default()
+        };
+        let terms = Terms::new((&offer, &Properties::default()), (&offer, Some(224)), 1);
+        let argument: Vec<u8> = b"abcdefgh".iter().copied().cycle().take(72).collect();
+        let items = [Item { disp: 44, length: 72, place: Source::Send }];
+        let call = octets(|w| {
+            CallHeader::new(6, PROGRAM, 1, 3).encode(w)?;
+            w.u32(72)
+        });
+        let kind = Kind::Request { rsd: &[], rsbuf: 0 };
+        let message = Outgoing { kind, payload_length: call.len(), items: &items };
+        let plan = Plan::new(&terms, &message).unwrap();
+        let content = Content { payload: &call, items: &[&argument] };
+        for number in 0..plan.transmissions() {
+            self.send(CLIENT, &[], |w| plan.encode(w, number, (6, 15), &message, content));
+        }
+        self.send(SERVER, &success(6), |w| v2::encode_reply_inline(w, 6, 26, &[]));
     }
 
     fn version_one(&mut self) {

@@ -98,8 +98,8 @@ impl VersionOptions {
 /// What an end offers beside version 2: an option of the key-value service.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ExtensionOptions {
-    /// Round-trip extensions. auto: values of 4 to 16 KiB come along with their put, in one round trip instead of two, if
-    /// both ends have it so; over iwarp alone. A server then has 20 KiB for each message that it may receive, instead of
+    /// Round-trip extensions. auto: values of 4 to 64 KiB come along with their put, in one round trip instead of two, if
+    /// both ends have it so; over iwarp alone; from 20 KiB on where there are credits for several messages. A server then has 20 KiB for each message that it may receive, instead of
     /// 5, if that is no more than an eighth of its --memory
     #[arg(
         long,

@@ -20,6 +20,7 @@ use haulage_proto::rtrext::plan::{
 use haulage_proto::rtrext::properties::Terms;
 use haulage_proto::rtrext::report::{MessageType, Report};
 use haulage_proto::v2::connection::Sending;
+use haulage_proto::v2::continuation::Kind as MessageOf;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::HeaderPatch;
 use haulage_proto::xdr::Writer;
@@ -77,26 +78,25 @@ impl Along {
         connection: &mut Connection,
         buffers: &mut SendBuffers,
     ) -> Option<Self> {
-        let most = connection.session.terms().grouping_max;
-        let octets = plan.reads.iter().map(|read| read.length as usize).sum::<usize>();
-        let is_for_arguments = plan.format == Format::Simple
-            && !plan.reads.is_empty()
-            && plan.writes.is_empty()
-            && plan.reply.is_none();
-        if !is_for_arguments || octets + encoded.length > most {
-            return None;
+        let octets = octets(plan)? + encoded.length;
+        let terms = connection.session.terms();
+        if octets <= terms.placing_max
+            && let Some(along) = Self::in_one(plan, encoded, connection, buffers)
+        {
+            return Some(along);
         }
-        Self::in_one(plan, encoded, connection, buffers)
-            .or_else(|| Self::in_several(plan, encoded, connection, buffers))
+        let may_be_several = octets <= terms.grouping_max;
+        may_be_several.then(|| Self::in_several(plan, encoded, connection, buffers)).flatten()
     }
 
-    /// Plans the only message of a Call.
+    /// Plans the only message of a Call. `None` if its arguments do not go along with it.
     fn in_one(
         plan: &CallPlan,
         encoded: &Encoded,
         connection: &Connection,
         buffers: &mut SendBuffers,
     ) -> Option<Self> {
+        octets(plan)?;
         let items = plan.reads.iter().map(|read| (read.position, read.length));
         let single = SingleTransmission::new(terms(connection)?, encoded.length, items).ok()?;
         let room = buffers.pop_for(HEADER_ROOM + single.length())?;
@@ -121,8 +121,11 @@ impl Along {
         let (items, payload) = (items.collect::<Vec<_>>(), encoded.length);
         let divided = Plan::new(terms(connection)?, &request(&items, payload)).ok()?;
         let group = PlannedGroup { plan: divided, items, payload };
-        // A Call does not wait for credits where it can go by chunks (rtrext-03 section 4.3).
-        connection.engine.may_post(&sending(&group.plan)).ok()?;
+        if connection.engine.may_post(&sending(&group.plan)).is_err() {
+            // A Call does not wait for credits where it can go by chunks (rtrext-03 section 4.3).
+            connection.engine.give_up(MessageOf::Call);
+            return None;
+        }
         let mut rooms = Items::None;
         for message in 0..group.plan.transmissions() {
             match buffers.pop_for(HEADER_ROOM + group.plan.length(message)) {
@@ -208,6 +211,15 @@ impl Along {
             }
         }
     }
+}
+
+/// Returns the octets of the arguments of a Call that has chunks for these, and for nothing else.
+fn octets(plan: &CallPlan) -> Option<usize> {
+    let is_for_arguments = plan.format == Format::Simple
+        && !plan.reads.is_empty()
+        && plan.writes.is_empty()
+        && plan.reply.is_none();
+    is_for_arguments.then(|| plan.reads.iter().map(|read| read.length as usize).sum())
 }
 
 /// Returns the terms of the round-trip extensions.
