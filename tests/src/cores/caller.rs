@@ -6,8 +6,9 @@ use std::time::Duration;
 use haulage::core::{CoreNumber, Cx, Service};
 use haulage::limits::LIMITS_DEFAULT;
 use haulage::service::{CallError, ConnectionId, Finished};
-use haulage_proto::negotiate::Version;
+use haulage_proto::negotiate::{Refusal, Version};
 use haulage_proto::time::Instant;
+use haulage_proto::v2::error::ErrorBody;
 
 use super::mix::{Event, Mix};
 use super::programs::{Drawn, Program};
@@ -342,6 +343,8 @@ impl Service for Caller {
                 CallError::Connect(_) => Event::Unconnected,
                 CallError::Disconnected(_) | CallError::Unready(_) => Event::Lost,
                 CallError::Closed => Event::Closed,
+                // It was to go again by chunks: the server had no memory for it in several messages.
+                CallError::Refused(Refusal::Two(ErrorBody::System)) => Event::Refused,
                 error => panic!("a lost connection does not do this: {token:x} {error:?}"),
             };
             self.mix.note(event);

@@ -565,6 +565,17 @@ impl MadeCalls {
         self.finished.pop_front()
     }
 
+    /// Returns how many Calls have ended, or are to go again.
+    pub(super) fn finished(&self) -> usize {
+        self.finished.len()
+    }
+
+    /// Puts back a Call that is to go again and cannot yet, behind those that have ended.
+    #[cold]
+    pub(super) fn finish_later(&mut self, slot: usize) {
+        self.finished.push_back(slot);
+    }
+
     /// Gives a Call another XID, and returns it.
     pub(super) fn renew(&mut self, slot: usize) -> u32 {
         self.xids.renew(slot)

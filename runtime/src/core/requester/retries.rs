@@ -16,6 +16,7 @@ use super::again::Again;
 use super::calls::{Caller, EndedCall};
 use super::plan::PlanKey;
 use crate::core::common::Common;
+use crate::core::connection::Connection;
 use crate::key::ConnectionKey;
 use crate::service::CallError;
 
@@ -76,34 +77,39 @@ impl Requester {
         Some(())
     }
 
-    /// Takes out the next Call that has ended. Those that are to go again are queued.
+    /// Takes out the next Call that has ended. Those that are to go again are queued, or wait for a send buffer.
     pub(crate) fn next_finished(&mut self, common: &mut Common) -> Option<EndedCall> {
-        loop {
+        for _ in 0..self.calls.finished() {
             let slot = self.calls.next_finished()?;
-            if self.send_again(common, slot).is_none() {
-                return self.calls.end_finished(slot, &common.abilities);
+            match self.send_again(common, slot) {
+                Resent::Queued => {}
+                Resent::Waits => self.calls.finish_later(slot),
+                Resent::Ended => return self.calls.end_finished(slot, &common.abilities),
             }
         }
+        None
     }
 
-    /// Queues a refused Call that is to go again; `None` if it is not, or if it lacks memory for that.
-    fn send_again(&mut self, common: &mut Common, slot: usize) -> Option<()> {
-        let found = self.calls.get_mut(slot)?;
-        let again = found.kept.again.as_mut()?;
-        if again.has_gone || again.xid != found.call.xid {
-            return None;
+    /// Queues a refused Call that is to go again, unless it is not, it cannot any more, or it lacks memory for that.
+    fn send_again(&mut self, common: &mut Common, slot: usize) -> Resent {
+        let Some(found) = self.calls.get_mut(slot) else { return Resent::Ended };
+        let Some(again) = found.kept.again.as_mut() else { return Resent::Ended };
+        if again.has_gone || again.xid != found.call.xid || found.call.caller == Caller::Nobody {
+            return Resent::Ended;
         }
         let key = found.call.connection;
         let is_late = again.deadline <= common.trace.now();
-        if found.call.caller == Caller::Nobody || is_late {
-            return None;
+        if is_late || !common.connections.get(key).is_some_and(Connection::takes_calls) {
+            return Resent::Ended;
         }
-        common.connections.get(key).filter(|connection| connection.takes_calls())?;
-        found.exposed_leases.begin_again(&again.plan, &common.pool)?;
-        let mut buffer = common.buffers.pop()?;
+        let Some(mut buffer) = common.buffers.pop() else { return Resent::Waits };
+        if found.exposed_leases.begin_again(&again.plan, &common.pool).is_none() {
+            common.buffers.recycle(buffer);
+            return Resent::Ended;
+        }
         let deadline = again.deadline;
         let xid = self.calls.renew(slot);
-        let mut found = self.calls.get_mut(slot)?;
+        let Some(mut found) = self.calls.get_mut(slot) else { return Resent::Ended };
         (found.call.xid, found.call.deadline, found.kept.error) = (xid, deadline, None);
         if let Some(again) = &mut found.kept.again {
             (again.xid, again.has_gone) = (xid, true);
@@ -115,6 +121,17 @@ impl Requester {
         if let Some(connection) = common.connections.get_touched(key) {
             connection.outbox.push_call(slot);
         }
-        Some(())
+        Resent::Queued
     }
+}
+
+/// What became of a Call that may have to go again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resent {
+    /// It goes again.
+    Queued,
+    /// It goes again once there is a send buffer.
+    Waits,
+    /// It has ended.
+    Ended,
 }
