@@ -86,15 +86,18 @@ pub struct Limits {
     /// [`Self::replies_each`] of them, and those of one origin at most as many as they leave free.
     pub send_buffers_max: u32,
     /// Octets of one Receive: at least [`INLINE_SIZE`]. If there are more, peers of version 2 may send the data items of a
-    /// Call along with its message, where that is no longer, or in up to [`TRANSMISSIONS_MAX`] messages (round-trip
-    /// extensions, Send-based placement): a Call with a short item then takes one round trip instead of two. Each Receive
-    /// takes as much memory, also where no peer ever uses it.
+    /// Call along with its message, where that is no longer (round-trip extensions, Send-based placement): a Call with a
+    /// short item then takes one round trip instead of two. Each Receive takes as much memory, also where no peer ever uses
+    /// it.
     pub receive_size: u32,
     /// Octets of the longest message that this core sends: at least [`INLINE_SIZE`]. If there are more, its Calls bring their
-    /// data items along with their messages, where these are no longer and the peer takes them, or in up to
-    /// [`TRANSMISSIONS_MAX`] messages if there are credits for all. The core then has
+    /// data items along with their messages, where these are no longer and the peer takes them. The core then has
     /// [`PLACING_BUFFERS`] buffers of this length; a Call that finds too few goes by chunks.
     pub send_size: u32,
+    /// Messages that may bring one Call with its data items (a group of transmissions), from peers and to them: one, up to
+    /// [`TRANSMISSIONS_MAX`]. A group takes one round trip where a Call by chunks takes two, if there are credits for all of
+    /// it; its octets are copied once more. So it pays where the peer is far away, and not on one machine.
+    pub transmissions_max: u32,
     /// Octets of the longest Call or Reply that may come in several messages (version 2, continued messages). Memory for
     /// all of it is taken when the first one arrives; that of a Call is charged to its connection.
     pub message_max: u32,
@@ -135,6 +138,7 @@ pub const LIMITS_DEFAULT: Limits = Limits {
     send_buffers_max: 512,
     receive_size: wire(INLINE_SIZE),
     send_size: wire(INLINE_SIZE),
+    transmissions_max: 1,
     message_max: 1 << 20,
     remote_clients_max: 16,
     setup_timeout: Duration::from_secs(5),
@@ -178,8 +182,7 @@ pub const PLACING_SIZE: u32 = 20 << 10;
 /// once unless its peer is slow.
 pub const PLACING_BUFFERS: u32 = 16;
 
-/// Messages that bring one Call with its data items at most (round-trip extensions, a group of transmissions): as many as
-/// 64 KiB take.
+/// The most that [`Limits::transmissions_max`] can be: as many messages as 64 KiB take.
 pub const TRANSMISSIONS_MAX: u32 = 4;
 
 /// Where data items may start in a message with data items: the octets of the parts of each Receive before the last, which
@@ -321,9 +324,9 @@ impl Limits {
         let sends = sends && self.send_size > inline;
         let structure = self.structure().filter(|_| takes);
         (sends || structure.is_some()).then(|| Offer {
-            support: RTRS_XREQ | RTRS_XCONT,
+            support: RTRS_XREQ | if self.transmissions_max > 1 { RTRS_XCONT } else { 0 },
             structure: self.structure(),
-            request_receive_max: TRANSMISSIONS_MAX,
+            request_receive_max: self.transmissions_max.min(TRANSMISSIONS_MAX),
             ..Offer::default()
         })
     }

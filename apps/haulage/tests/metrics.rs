@@ -339,11 +339,14 @@ fn a_head_has_all_but_the_page_and_who_asks_otherwise_is_told_how() {
 
 #[test]
 fn a_short_value_comes_along_with_its_put_where_there_is_memory_for_that() {
-    for (memory, server_has, client_has, along) in [
-        ("256MiB", "auto", "auto", 1.0),
-        ("256MiB", "auto", "off", 0.0),
-        ("256MiB", "off", "auto", 0.0),
-        ("32MiB", "auto", "auto", 0.0),
+    for (memory, server_has, client_has, length, along) in [
+        ("256MiB", "auto", "auto", 10_000, 1.0),
+        ("256MiB", "auto", "off", 10_000, 0.0),
+        ("256MiB", "off", "auto", 10_000, 0.0),
+        ("32MiB", "auto", "auto", 10_000, 0.0),
+        ("256MiB", "auto", "auto", 30_000, 0.0),
+        ("256MiB", "on", "auto", 30_000, 0.0),
+        ("32MiB", "on", "on", 30_000, 1.0),
     ] {
         let server = serve(&["kv", "serve", "--memory", memory, "--extensions", server_has]);
         let client = |arguments: &[&str]| {
@@ -351,9 +354,9 @@ fn a_short_value_comes_along_with_its_put_where_there_is_memory_for_that() {
             command.args(["--connect", server.named("listen"), "--extensions", client_has]);
             command
         };
-        let value: Vec<u8> = (0..=250).cycle().take(10_000).collect();
+        let value: Vec<u8> = (0..=250).cycle().take(length).collect();
         let path = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let path = path.join(format!("along-{memory}-{server_has}-{client_has}"));
+        let path = path.join(format!("along-{memory}-{server_has}-{client_has}-{length}"));
         fs::write(&path, &value).unwrap();
         let put = ["kv", "put", "key", path.to_str().unwrap()];
         assert!(client(&put).status().unwrap().success());
@@ -361,9 +364,9 @@ fn a_short_value_comes_along_with_its_put_where_there_is_memory_for_that() {
         assert!(got.stdout == value);
         let families = families(&page(&server));
         let came = &families["haulage_arguments_along_total"].samples[0].2;
-        assert_eq!(*came, along, "{memory} {server_has} {client_has}");
+        assert_eq!(*came, along, "{memory} {server_has} {client_has} {length}");
         let read = families["haulage_chunks_total"].samples.iter();
         let read = read.filter(|(_, labels, _)| labels["kind"] == "read").map(|(.., count)| count);
-        assert_eq!(read.sum::<f64>(), 1.0 - along, "{memory} {server_has} {client_has}");
+        assert_eq!(read.sum::<f64>(), 1.0 - along, "{memory} {server_has} {client_has} {length}");
     }
 }

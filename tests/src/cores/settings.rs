@@ -59,6 +59,7 @@ pub fn limits(choices: &mut Choices, versions: Versions) -> Limits {
         calls_out_max: choices.pick(&[4, 16, 32]),
         send_buffers_max: choices.pick(&[8, 64]),
         receive_size: choices.pick(&[LIMITS_DEFAULT.receive_size, 12 << 10, PLACING_SIZE]),
+        transmissions_max: choices.pick(&[1, 2, 4]),
         send_size: choices.pick(&[LIMITS_DEFAULT.send_size, 12 << 10, PLACING_SIZE]),
         remote_clients_max: 1,
         // A Call that waits for memory is told that there is none before it times out.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haulage::core::NoService;
 use haulage::cores::CoreThread;
-use haulage::limits::{LIMITS_DEFAULT, Limits, PLACING_SIZE};
+use haulage::limits::{LIMITS_DEFAULT, Limits, PLACING_SIZE, TRANSMISSIONS_MAX};
 use haulage::service::Request;
 use haulage_proto::verbs::{Handle, Segment};
 use haulage_tests::ends::SERVER_BYTES;
@@ -16,8 +16,13 @@ use super::caller::{MOVE, Pair, good_reply};
 use super::two::{AnswerV2, CALL_INLINE, CONNPROP_FINAL, CREDIT, ERROR, Peer, message};
 use super::{Keeper, NULL, PROGRAM, call, octets, server_within};
 
-const LIMITS: Limits =
-    Limits { connections_max: 16, receives_max: 128, receive_size: PLACING_SIZE, ..LIMITS_DEFAULT };
+const LIMITS: Limits = Limits {
+    connections_max: 16,
+    receives_max: 128,
+    receive_size: PLACING_SIZE,
+    transmissions_max: TRANSMISSIONS_MAX,
+    ..LIMITS_DEFAULT
+};
 
 fn serve(limits: Limits) -> CoreThread<SocketAddr> {
     server_within(limits, |_| Keeper::default())
@@ -200,7 +205,7 @@ fn many_groups_without_an_end_take_their_part_of_the_memory_and_keep_nobody_from
         receives_max: 1040,
         receive_size: 12 << 10,
         send_buffers_max: 108,
-        ..LIMITS_DEFAULT
+        ..LIMITS
     };
     let size = limits.receive_size as usize;
     // Each group has memory for four messages. All peers are one origin, which may hold half of the memory.
@@ -253,7 +258,8 @@ fn properties(support: u32, limit: Option<u32>, takes: bool) -> Vec<u32> {
 
 /// Connects a client to a server with these properties, which lets it send `credit` messages.
 fn pair(properties: &[u32], credit: u32) -> Pair {
-    let limits = Limits { send_size: PLACING_SIZE, ..LIMITS_DEFAULT };
+    let limits =
+        Limits { send_size: PLACING_SIZE, transmissions_max: TRANSMISSIONS_MAX, ..LIMITS_DEFAULT };
     Pair::within(limits, NoService).answered(|xid| {
         let said = message(xid, CONNPROP_FINAL, properties, &[]);
         [&said[..8], &octets(&[credit]), &said[12..]].concat()

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use haulage::limits::{Limits, PLACING_SIZE};
+use haulage::limits::{Limits, PLACING_SIZE, TRANSMISSIONS_MAX};
 
 use super::rpcbind::RpcbindAddress;
 use super::values::{
@@ -98,12 +98,13 @@ impl VersionOptions {
 /// What an end offers beside version 2: an option of the key-value service.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ExtensionOptions {
-    /// Round-trip extensions. auto: values of 4 to 64 KiB come along with their put, in one round trip instead of two, if
-    /// both ends have it so; over iwarp alone; from 20 KiB on where there are credits for several messages. A server then has 20 KiB for each message that it may receive, instead of
-    /// 5, if that is no more than an eighth of its --memory
+    /// Round-trip extensions. auto: values of 4 to 16 KiB come along with their put, in one round trip instead of two, if
+    /// both ends have it so; over iwarp alone. on: those of up to 64 KiB, too, which pays where the other end is far away. A
+    /// server then has 20 KiB for each message that it may receive, instead of 5; with auto it has them if they are no more
+    /// than an eighth of its --memory
     #[arg(
         long,
-        value_name = "auto|off",
+        value_name = "auto|on|off",
         value_enum,
         default_value = "auto",
         hide_possible_values = true
@@ -122,6 +123,7 @@ impl ExtensionOptions {
         let more = taking.transport_bytes().saturating_sub(limits.transport_bytes());
         match self.extensions {
             Extensions::Auto if more <= memory / 8 => taking,
+            Extensions::On => Limits { transmissions_max: TRANSMISSIONS_MAX, ..taking },
             Extensions::Auto | Extensions::Off => limits,
         }
     }
@@ -131,6 +133,9 @@ impl ExtensionOptions {
     pub const fn sending(self, limits: Limits) -> Limits {
         match self.extensions {
             Extensions::Auto => Limits { send_size: PLACING_SIZE, ..limits },
+            Extensions::On => {
+                Limits { send_size: PLACING_SIZE, transmissions_max: TRANSMISSIONS_MAX, ..limits }
+            }
             Extensions::Off => limits,
         }
     }

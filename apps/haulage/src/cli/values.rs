@@ -123,6 +123,8 @@ impl ProfileName {
 pub enum Extensions {
     /// Those that save time
     Auto,
+    /// All that there are
+    On,
     /// None
     Off,
 }

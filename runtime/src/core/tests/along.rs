@@ -1,9 +1,10 @@
 //! Arguments that go along with the messages of their Calls.
 
 use super::*;
-use crate::limits::{PLACING_BUFFERS, PLACING_SIZE};
+use crate::limits::{PLACING_BUFFERS, PLACING_SIZE, TRANSMISSIONS_MAX};
 
 const PLACING: Limits = Limits { receive_size: PLACING_SIZE, send_size: PLACING_SIZE, ..LIMITS };
+const GROUPING: Limits = Limits { transmissions_max: TRANSMISSIONS_MAX, ..PLACING };
 
 fn world(limits: [Limits; 2]) -> World {
     World::with(Keeper::default(), limits, FabricConfig::default())
@@ -59,7 +60,7 @@ const LONGEST_OF_SEVERAL: usize = 4 * LONGEST - 256;
 #[test]
 fn a_longer_argument_goes_along_in_several_messages() {
     for length in [LONGEST + 1, 32 << 10, 64 << 10, LONGEST_OF_SEVERAL] {
-        let mut world = world([PLACING; 2]);
+        let mut world = world([GROUPING; 2]);
         // The window grows.
         for token in 100..124 {
             world.call(token, request(0));
@@ -80,9 +81,12 @@ fn a_longer_argument_goes_along_in_several_messages() {
 
 #[test]
 fn what_does_not_go_along_is_read() {
-    let longer = [LONGEST_OF_SEVERAL + 1, 1 << 20];
+    let (long, longer) = ([LONGEST + 1, 64 << 10], [LONGEST_OF_SEVERAL + 1, 1 << 20]);
     for (limits, lengths) in [
-        ([PLACING; 2], &longer[..]),
+        ([PLACING; 2], &long[..]),
+        ([GROUPING, PLACING], &long),
+        ([PLACING, GROUPING], &long),
+        ([GROUPING; 2], &longer),
         ([LIMITS, PLACING], &[5000, 8192]),
         ([PLACING, LIMITS], &[5000, 8192]),
         ([PLACING, Limits { versions: Versions::OnlyOne, ..PLACING }], &[5000, 8192]),
