@@ -104,9 +104,12 @@ fn an_argument_comes_in_several_messages() {
     server.stop().unwrap();
 }
 
+/// Messages, each with its octets.
+type Messages = Vec<Vec<u8>>;
+
 /// Messages that break a group of the Call 7, of which the first of two has come; then what the server reports of the
 /// last of them: the transmission, the one that led to it, and what is wrong.
-fn broken() -> Vec<(&'static str, Vec<Vec<u8>>, Vec<u32>)> {
+fn broken() -> Vec<(&'static str, Messages, Vec<u32>)> {
     let item = item(EACH + 100);
     let [first, second] = <[_; 2]>::try_from(group(7, &item)).unwrap();
     let begun = [1, 7, 0, 0];
