@@ -388,7 +388,7 @@ impl Credits {
         let dones = release.dones();
         //~ R5666-3.8-4: `saturating_add(dones)` -> `saturating_sub(dones)`
         let awaited = self.responder.awaited.saturating_add(dones);
-        //~ R5666-11-6: `self.for_dones(awaited)` -> `0`
+        //~ R5666-11-6: `self.for_dones(awaited)` -> `0_i64`
         let promised = self.for_dones(awaited).saturating_add(self.kept_for_reply());
         self.spare().saturating_sub(promised).saturating_add(i64::from(owed))
     }
