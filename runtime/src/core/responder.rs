@@ -603,7 +603,7 @@ impl ServedCall {
         self.reduces = !self.writes.is_empty()
             && asked.credential.may_reduce()
             && served.reduces(header.procedure);
-        //~ R5666-3.6-1: `` -> `self.reduces &= connection.session.terms().version == negotiate::Version::Two;`
+        //~ R5666-3.6-1: `` -> `self.reduces &= connection.session.terms().version == Version::Two;`
         let offers = Offers { reads, ..self.offers() };
         let arguments = served.check_chunks(header.procedure, &offers, connection, &common.pool);
         let arguments = arguments.map_err(Unserved::Refused)?;
