@@ -338,15 +338,20 @@ impl Connection {
     }
 
     /// Gives up the continued message under way, or the one in several transmissions, of which this end cannot take the
-    /// rest: what still comes of it is dropped. The caller of such a Call is told of `error`, and so is the caller at this end of a Call whose Reply
-    /// it was, by the next output. Returns the kind and the XID of the message, if there was one.
+    /// rest: what still comes of it is dropped. The caller of a continued Call is told of `error`, that of a Call in several
+    /// transmissions that their header type is not supported. So is the caller at this end of a Call whose Reply it was, by
+    /// the next output. Returns the kind and the XID of the message, if there was one.
     pub fn break_off(&mut self, error: ErrorBody) -> Option<(Kind, u32)> {
-        let (kind, xid) = match self.incoming.current() {
+        let (kind, xid, error) = match self.incoming.current() {
             Some((kind, xid)) => {
                 self.incoming.refuse(kind, xid);
-                (kind, xid)
+                (kind, xid, error)
             }
-            None => self.give_up_group()?,
+            None => {
+                // It says that nothing was carried out, so any Call can go again by the base protocol.
+                let (kind, xid) = self.give_up_group()?;
+                (kind, xid, ErrorBody::InvalHtype)
+            }
         };
         match kind {
             Kind::Call => self.control(xid, VERSION, ControlBody::Error(error)),

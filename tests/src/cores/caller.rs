@@ -344,7 +344,7 @@ impl Service for Caller {
                 CallError::Disconnected(_) | CallError::Unready(_) => Event::Lost,
                 CallError::Closed => Event::Closed,
                 // It was to go again by chunks: the server had no memory for it in several messages.
-                CallError::Refused(Refusal::Two(ErrorBody::System)) => Event::Refused,
+                CallError::Refused(Refusal::Two(ErrorBody::InvalHtype)) => Event::Refused,
                 error => panic!("a lost connection does not do this: {token:x} {error:?}"),
             };
             self.mix.note(event);

@@ -191,8 +191,8 @@ fn a_group_that_does_not_go_on_ends() {
     let whole = group(7, &item);
     peer.send_all(&whole[..2]);
     let said = peer.next();
-    // RDMA2_ERR_SYSTEM
-    assert_eq!((said[0], &said[3..]), (7, &[ERROR, 100][..]));
+    // RDMA2_ERR_INVAL_HTYPE
+    assert_eq!((said[0], &said[3..]), (7, &[ERROR, 4][..]));
     peer.0.send(&whole[2]).unwrap();
     peer.send_all(&group(8, &item));
     assert_eq!(peer.answer(), AnswerV2::Reply(8));
@@ -223,8 +223,8 @@ fn many_groups_without_an_end_take_their_part_of_the_memory_and_keep_nobody_from
     for peer in &mut stopped {
         peer.0.send(&group(7)[0]).unwrap();
     }
-    // RDMA2_ERR_SYSTEM
-    assert_eq!(stopped[255].answer(), AnswerV2::Error(7, vec![100]));
+    // RDMA2_ERR_INVAL_HTYPE
+    assert_eq!(stopped[255].answer(), AnswerV2::Error(7, vec![4]));
     for xid in (10..100).step_by(2) {
         assert_eq!(honest.null(xid), AnswerV2::Reply(xid));
         assert!(kept(&mut honest, xid + 1, item.len()) == item);
@@ -236,7 +236,7 @@ fn many_groups_without_an_end_take_their_part_of_the_memory_and_keep_nobody_from
         match honest.answer() {
             AnswerV2::Reply(answered) => answered == xid,
             answer => {
-                assert_eq!(answer, AnswerV2::Error(xid, vec![100]));
+                assert_eq!(answer, AnswerV2::Error(xid, vec![4]));
                 false
             }
         }

@@ -62,10 +62,9 @@ impl Requester {
         let plan = before.as_ref().map(|again| &again.plan);
         let plan_key = PlanKey::of_sent(key, found.call.procedure, found.exposed_leases);
         let further = found.exposed_leases.further.any();
-        // The peer does not take such messages, or has no memory for several of them.
-        //~ RTR-5.4-1: `ErrorBody::InvalHtype | ErrorBody::System` -> `ErrorBody::System`
-        let is_for_chunks = matches!(error, ErrorBody::InvalHtype | ErrorBody::System);
-        let plan = if found.exposed_leases.is_along && is_for_chunks {
+        // Of all errors, only this one says that nothing of such a Call was carried out.
+        //~ RTR-5.4-1: `ErrorBody::InvalHtype` -> `ErrorBody::System`
+        let plan = if found.exposed_leases.is_along && *error == ErrorBody::InvalHtype {
             // By chunks, as it would have gone.
             *plan_key.plan(&mut self.planned, connection, further).ok()?
         } else {

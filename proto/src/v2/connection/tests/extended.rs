@@ -214,8 +214,8 @@ fn what_is_given_up_is_told_and_its_rest_is_dropped() {
     }
     pair.settle();
     assert_eq!(pair.ends[SERVER].events.len(), 1, "none of the rest is taken");
-    let refused = Event::Refused { xid: XID, error: ErrorBody::System };
-    assert_eq!(pair.ends[CLIENT].events, [refused]);
+    let refused = Event::Refused { xid: XID, error: ErrorBody::InvalHtype };
+    assert_eq!(pair.ends[CLIENT].events, [Event::NotSupported { xid: XID }, refused]);
 }
 
 #[test]
