@@ -7,6 +7,7 @@ use haulage_proto::chunk::{Few, PayloadReader, Reduced};
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::{AcceptStat, CallHeader, Credential, ReplyHeader};
 use haulage_proto::time::Instant;
+use haulage_proto::v1::padding::Padding;
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::error::ErrorBody;
 
@@ -61,39 +62,32 @@ pub(crate) enum Acted {
 }
 
 /// Runs the service for a Call whose RPC header is decoded. The results go into `reply`. The caller has to clear
-/// `running` afterwards.
+/// `running` afterwards. A Call with padding in front of its long opaques gives that and the offset of its Payload
+/// stream in the message; it has no reduced arguments.
 #[inline(always)]
 pub(crate) fn serve<S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
     call: Whole<'_, '_>,
-    reply: &mut Reply,
-) -> Acted {
-    let Whole { payload, header: Header { arguments_at, .. }, placed, others, .. } = &call;
-    let chunk = placed.as_ref().map(|argument| (argument.position, argument.length));
-    let all;
-    let reader = match placed {
-        Some(first) if !others.is_empty() => {
-            all = reduced(first, others);
-            PayloadReader::call_of_many(payload, *arguments_at, &all)
-        }
-        _ => PayloadReader::call(payload, *arguments_at, chunk),
-    };
-    serve_read_by(reader, cx, service, call, reply)
-}
-
-/// Runs the service for a Call like [`serve`]. `reader` is at its arguments.
-#[inline(always)]
-fn serve_read_by<'a, 'm: 'a, S: Service>(
-    reader: PayloadReader<'a>,
-    cx: &mut Cx<'_>,
-    service: &mut S,
-    call: Whole<'a, 'm>,
+    padded: Option<(Padding, u32)>,
     reply: &mut Reply,
 ) -> Acted {
     let Whole { programs, connection, version, xid, name, header, .. } = call;
-    let Whole { credential, placed, others, .. } = call;
-    let Header { procedure, .. } = header;
+    let Whole { credential, payload, placed, others, .. } = call;
+    let Header { procedure, arguments_at, .. } = header;
+    let chunk = placed.as_ref().map(|argument| (argument.position, argument.length));
+    let all;
+    let reader = match &placed {
+        Some(first) if !others.is_empty() => {
+            all = reduced(first, others);
+            PayloadReader::call_of_many(payload, arguments_at, &all)
+        }
+        _ => PayloadReader::call(payload, arguments_at, chunk),
+    };
+    let reader = match padded {
+        None => reader,
+        Some((padding, base)) => reader.padded(padding, base),
+    };
     let (program, program_version) = programs.of(header).name();
     let reader = reader.of_version(version);
     let placed = placed.map(|argument| &mut argument.placed);
@@ -148,7 +142,7 @@ pub(crate) fn serve_other<'m, S: Service>(
             if !credential.may_reduce() {
                 reply.forbid_reduction();
             }
-            serve(cx, service, Whole { header, credential, ..call }, reply)
+            serve(cx, service, Whole { header, credential, ..call }, None, reply)
         }
         Err(unserved) => match unserved.in_version(call.version) {
             Unserved::Verdict(header) => Acted::Verdict(header),
@@ -334,15 +328,7 @@ fn serve_ready<S: Service>(
         placed,
         others,
     };
-    let cx = &mut Cx::new(now, inner);
-    let acted = match padded {
-        None => serve(cx, service, whole, reply),
-        Some((padding, base)) => {
-            // It has no Read chunks.
-            let reader = PayloadReader::call(payload, header.arguments_at, None);
-            serve_read_by(reader.padded(padding, base), cx, service, whole, reply)
-        }
-    };
+    let acted = serve(&mut Cx::new(now, inner), service, whole, padded, reply);
     inner.responder.running = None;
     inner.common.receives.restore(buffers);
     // A service that answers later has read the record.

@@ -77,7 +77,7 @@ impl<S: Service> Runs<'_, S> {
                 others: &mut [],
             };
             let acted = match header {
-                Some(header) => serve(&mut cx, *service, whole(header), making),
+                Some(header) => serve(&mut cx, *service, whole(header), None, making),
                 None => {
                     let whole = whole(Header::default());
                     serve_other(&mut cx, *service, whole, &mut known, making)
