@@ -21,16 +21,15 @@ mod similar;
 pub mod values;
 
 pub use options::{
-    ClientHostOptions, CoreOptions, ExtensionOptions, HostOptions, PeerOptions, RegisterOptions,
-    VersionOptions,
+    ClientHostOptions, CoreOptions, HostOptions, PeerOptions, RegisterOptions, VersionOptions,
 };
 
 use address::Address;
 use perf::{Count, Perf};
 use rpcbind::ServerAddress;
 use values::{
-    Bytes, Export, Keys, LogFormat, Maybe, Network, ProfileName, Provider, Ratio, RpcVersion,
-    Share, Squash, Timeout, Unlimited,
+    Bytes, Exponent, Export, Keys, LogFormat, Maybe, Network, ProfileName, Provider, Ratio,
+    RpcVersion, Share, Squash, Timeout, Unlimited,
 };
 
 /// A command line without mistakes.
@@ -425,8 +424,8 @@ the last comes, and `merged N` counts the others. SIGINT and SIGTERM end it, wit
 --json: {\"watching\":true}, {\"set\":KEY,\"bytes\":LENGTH}, {\"del\":KEY}, {\"merged\":N}.";
 
 const BENCH_HELP: &str = "\
-Keys are bench-00000000 and up. Each is stored once before the measurement, and none is deleted after
-it. A get counts as a miss if its key is gone by then. Latency is measured as by `haulage perf`.";
+Keys are bench-00000000 and up, or those of a trace. Each is stored once before the measurement, and none
+is deleted after it. A get counts as a miss if its key is gone by then. Latency is measured as by `haulage perf`.";
 
 /// The options of `haulage kv bench`.
 #[derive(Clone, Debug, Args)]
@@ -443,6 +442,19 @@ pub struct BenchKv {
     /// Number of keys
     #[arg(long, value_name = "N", default_value = "10000")]
     pub keys: Keys,
+    /// Draw key n in proportion to 1/n^S, rather than each alike
+    #[arg(long, value_name = "S", conflicts_with_all = ["hot", "trace"])]
+    pub zipf: Option<Exponent>,
+    /// Share of the gets that are of the first key, 0 to 1; the rest is of any key
+    #[arg(long, value_name = "SHARE", conflicts_with = "trace")]
+    pub hot: Option<Ratio>,
+    /// Take the keys from the lines of a file, in order and again: `KEY SIZE`, where the first SIZE of a key holds; or JSON
+    /// objects whose hash_ids are keys, as Mooncake publishes them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["keys", "value_size"])]
+    pub trace: Option<PathBuf>,
+    /// Size of the value of each of the hash_ids of a trace
+    #[arg(long, value_name = "BYTES", default_value = "4KiB", requires = "trace")]
+    pub block_size: Bytes,
     /// Duration of the measurement, without filling and warm-up
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     pub seconds: Timeout,
@@ -485,9 +497,6 @@ pub struct ServeKv {
     /// Where to answer `GET /metrics`, for Prometheus [default: nowhere]
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<Address>,
-    /// What it offers beside version 2
-    #[command(flatten)]
-    pub extensions: ExtensionOptions,
     /// Whether hosts prove which they are
     #[command(flatten)]
     pub hosts: HostOptions,
@@ -505,9 +514,6 @@ pub struct ConnectOptions {
     /// How long to wait for a connection, and for each answer
     #[arg(long, value_name = "SECONDS", default_value = "2")]
     pub timeout: Timeout,
-    /// What it offers beside version 2
-    #[command(flatten)]
-    pub extensions: ExtensionOptions,
     /// Whether hosts prove which they are
     #[command(flatten)]
     pub hosts: ClientHostOptions,

@@ -14,7 +14,7 @@ use haulage::sys::clock;
 use haulage_kv::service::binding;
 
 use crate::cli::values::Polling;
-use crate::cli::{CoreOptions, ExtensionOptions, bytes};
+use crate::cli::{CoreOptions, bytes};
 use crate::failure::Failure;
 use crate::kv::client::{ClientConfig, explain};
 use crate::limits::{self, Limits, Pair};
@@ -53,14 +53,13 @@ fn run_over<P: Carrier>(options: &CoreOptions, output: &Output) -> Result<(), Fa
             SERVER_VALUE_MAX,
             "--log-format",
             output.log.name(),
-            "--profile",
-            options.versions.profile.name(),
         ],
         provider: options.provider,
         at: P::own_address()?,
         cores: far.map(|cpu| cpu.to_string()).as_deref(),
         polling: placement.polling,
         crc: options.crc,
+        versions: options.versions,
         speaks: true,
     })?;
     let driver = connect::<P>(&server, near, placement.polling, options)?;
@@ -99,16 +98,14 @@ fn connect<P: Carrier>(
 ) -> Result<CoreThread<Driver>, Failure> {
     let polling = polling(mode);
     let (to, timeout) = (server.address, TIMEOUT);
-    let extensions = ExtensionOptions::USUAL;
     let hosts = None;
-    let config =
-        ClientConfig { to, timeout, crc, cpu, polling, provider, versions, extensions, hosts };
+    let config = ClientConfig { to, timeout, crc, cpu, polling, provider, versions, hosts };
     let thread = Thread { name: "demo-core".to_owned(), cpu, polling };
     cores::start(thread, move || {
         let (load, mut driver) = Load::new();
         let limits =
             haulage::limits::Limits { call_timeout: TIMEOUT, connections_max: 4, ..LIMITS_DEFAULT };
-        let limits = versions.within(limits);
+        let limits = versions.client(limits);
         let (mut core, _) =
             NodeConfig { crc, ..NodeConfig::new(ROOM, limits) }.build::<P, _>(|_, _| Ok(load))?;
         let connection = core

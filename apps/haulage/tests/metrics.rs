@@ -370,3 +370,25 @@ fn a_short_value_comes_along_with_its_put_where_there_is_memory_for_that() {
         assert_eq!(read.sum::<f64>(), 1.0 - along, "{memory} {server_has} {client_has} {length}");
     }
 }
+
+#[test]
+fn what_other_services_take_comes_along_too_where_both_ends_have_it_so() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("along-with-a-write");
+    fs::write(&path, vec![7; 10_000]).unwrap();
+    let put = ["store", "put", path.to_str().unwrap(), "/file"];
+    let write = ["perf", "run", "write", "--size", "8KiB", "--seconds", "0.1"];
+    for extensions in ["auto", "off"] {
+        for (serves, client) in [
+            (&["store", "serve", "--export", "memory:256MiB"][..], &put[..]),
+            (&["perf", "serve"], &write),
+        ] {
+            let server = serve(&[serves, &["--extensions", extensions]].concat());
+            let mut command = haulage(client);
+            command.args(["--connect", server.named("listen"), "--extensions", extensions]);
+            assert!(command.status().unwrap().success());
+            let families = families(&page(&server));
+            let came = families["haulage_arguments_along_total"].samples[0].2;
+            assert_eq!(came > 0.0, extensions == "auto", "{client:?} {extensions}: {came}");
+        }
+    }
+}

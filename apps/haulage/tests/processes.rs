@@ -241,6 +241,40 @@ fn a_benchmark_stores_its_keys_finds_them_and_leaves_nothing_in_flight() {
 }
 
 #[test]
+fn a_benchmark_takes_its_keys_and_their_lengths_from_a_trace() {
+    let server = Server::start(&["--value-max", "1MiB"]);
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("accesses");
+    let path = path.to_str().unwrap();
+    std::fs::write(path, "one 20000\ntwo 10\none 20000\n{\"hash_ids\":[1,2]}\n").unwrap();
+    let of_trace = ["bench", "--trace", path, "--block-size", "6000", "--seconds", "0.1", "--json"];
+    for options in [&["--depth", "3"][..], &["--get-ratio", "0.5", "--inline-max", "0"]] {
+        let bench = run(&mut server.client(&[&of_trace[..], options].concat()));
+        assert!(bench.status.success(), "{}", text(&bench.stderr));
+        let json: serde_json::Value = serde_json::from_slice(&bench.stdout).unwrap();
+        assert_eq!(json["size"], (20_000 + 10 + 20_000 + 6000 + 6000) / 5);
+        assert!(json["hits"].as_u64() > Some(0) && json["misses"] == 0, "{json}");
+    }
+    assert_eq!((server.figure("keys"), server.figure("value_bytes")), (4, 32_010));
+    for skewed in [&["--zipf", "0.99"][..], &["--hot", "0.5"]] {
+        let options = [&["bench", "--keys", "20", "--seconds", "0.1"], skewed].concat();
+        let bench = run(&mut server.client(&options));
+        assert!(bench.status.success(), "{}", text(&bench.stderr));
+    }
+    server.everything_is_home();
+    std::fs::write(path, "one 1\ntwo\n").unwrap();
+    for (options, status, says) in [
+        (&of_trace[..], 1, "line 2 of"),
+        (&["bench", "--trace", path, "--keys", "3"], 2, "--keys"),
+        (&["bench", "--zipf", "0"], 2, "above 0"),
+        (&["bench", "--zipf", "1", "--hot", "0.1"], 2, "--hot"),
+    ] {
+        let refused = run(&mut server.client(options));
+        assert_eq!(refused.status.code(), Some(status), "{options:?}");
+        assert!(complaint(&refused).contains(says), "{}", complaint(&refused));
+    }
+}
+
+#[test]
 fn a_benchmark_of_fewer_keys_than_calls_in_flight_ends() {
     let server = Server::start(&["--value-max", "1MiB"]);
     for (keys, depth, connections) in [("1", "1", "1"), ("4", "16", "1"), ("16", "8", "2")] {

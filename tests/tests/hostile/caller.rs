@@ -13,7 +13,7 @@ use haulage::service::{
     TransportError,
 };
 use haulage_apps::cli::values::Provider;
-use haulage_apps::cli::{ExtensionOptions, VersionOptions};
+use haulage_apps::cli::VersionOptions;
 use haulage_apps::kv::client::{ClientConfig, KvClient};
 use haulage_kv::protocol::Key;
 use haulage_proto::rtrext::XMTCONT;
@@ -592,7 +592,6 @@ fn a_server_that_asks_for_more_room_than_a_value_may_have_is_not_obeyed() {
         polling: Polling::ADAPTIVE,
         provider: Provider::Iwarp,
         versions: VersionOptions::USUAL,
-        extensions: ExtensionOptions::USUAL,
         hosts: None,
     };
     let why = std::thread::scope(|threads| {

@@ -82,26 +82,10 @@ pub struct VersionOptions {
         hide_possible_values = true
     )]
     pub profile: ProfileName,
-}
-
-impl VersionOptions {
-    /// Every version, as a client speaks that is told nothing.
-    pub const USUAL: Self = Self { rpc_version: RpcVersion::Auto, profile: ProfileName::Rfc8166 };
-
-    /// Returns `limits` with these versions and this profile.
-    #[must_use]
-    pub const fn within(self, limits: Limits) -> Limits {
-        Limits { versions: self.rpc_version.versions(), profile: self.profile.profile(), ..limits }
-    }
-}
-
-/// What an end offers beside version 2: an option of the key-value service.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct ExtensionOptions {
-    /// Round-trip extensions. auto: values of 4 to 16 KiB come along with their put, in one round trip instead of two, if
-    /// both ends have it so; over iwarp alone. on: those of up to 64 KiB, too, which pays where the other end is far away. A
-    /// server then has 20 KiB for each message that it may receive, instead of 5; with auto it has them if they are no more
-    /// than an eighth of its --memory
+    /// Round-trip extensions of version 2. auto: data of 4 to 16 KiB come along with the call that they are for, in one round
+    /// trip instead of two, if both ends have it so; not over shm, where a read costs no round trip. on: those of up to
+    /// 64 KiB, too, which pays where the other end is far away. A server then has 20 KiB for each message that it may
+    /// receive, instead of 5; with auto it has them if they are no more than an eighth of its --memory
     #[arg(
         long,
         value_name = "auto|on|off",
@@ -112,32 +96,45 @@ pub struct ExtensionOptions {
     pub extensions: Extensions,
 }
 
-impl ExtensionOptions {
-    /// What an end offers that is told nothing.
-    pub const USUAL: Self = Self { extensions: Extensions::Auto };
+impl VersionOptions {
+    /// Every version, as a client speaks that is told nothing.
+    pub const USUAL: Self = Self {
+        rpc_version: RpcVersion::Auto,
+        profile: ProfileName::Rfc8166,
+        extensions: Extensions::Auto,
+    };
 
-    /// Returns the limits of a server with these extensions, whose values have so much memory.
+    /// Returns the limits of a client that speaks so.
     #[must_use]
-    pub const fn taking(self, limits: Limits, memory: usize) -> Limits {
-        let taking = Limits { receive_size: PLACING_SIZE, ..limits };
+    pub const fn client(self, limits: Limits) -> Limits {
+        let sending = Limits { send_size: PLACING_SIZE, ..self.spoken(limits) };
+        match self.extensions {
+            Extensions::Auto => sending,
+            Extensions::On => Limits { transmissions_max: TRANSMISSIONS_MAX, ..sending },
+            Extensions::Off => self.spoken(limits),
+        }
+    }
+
+    /// Returns the limits of a server that speaks so, whose data have so many octets of memory.
+    #[must_use]
+    pub const fn server(self, limits: Limits, memory: usize) -> Limits {
+        let taking = Limits { receive_size: PLACING_SIZE, ..self.spoken(limits) };
         let more = taking.transport_bytes().saturating_sub(limits.transport_bytes());
         match self.extensions {
             Extensions::Auto if more <= memory / 8 => taking,
             Extensions::On => Limits { transmissions_max: TRANSMISSIONS_MAX, ..taking },
-            Extensions::Auto | Extensions::Off => limits,
+            Extensions::Auto | Extensions::Off => self.spoken(limits),
         }
     }
 
-    /// Returns the limits of a client with these extensions.
+    /// Returns the arguments by which a server that serves either version follows the rest.
     #[must_use]
-    pub const fn sending(self, limits: Limits) -> Limits {
-        match self.extensions {
-            Extensions::Auto => Limits { send_size: PLACING_SIZE, ..limits },
-            Extensions::On => {
-                Limits { send_size: PLACING_SIZE, transmissions_max: TRANSMISSIONS_MAX, ..limits }
-            }
-            Extensions::Off => limits,
-        }
+    pub const fn to_server(self) -> [&'static str; 4] {
+        ["--profile", self.profile.name(), "--extensions", self.extensions.name()]
+    }
+
+    const fn spoken(self, limits: Limits) -> Limits {
+        Limits { versions: self.rpc_version.versions(), profile: self.profile.profile(), ..limits }
     }
 }
 

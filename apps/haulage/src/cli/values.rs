@@ -129,6 +129,17 @@ pub enum Extensions {
     Off,
 }
 
+impl Extensions {
+    /// Returns the name that is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
 /// Whether hosts prove which they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HostPolicy {
@@ -201,6 +212,19 @@ impl FromStr for Ratio {
     fn from_str(text: &str) -> Result<Self, String> {
         let ratio = text.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
         ratio.map(Self).ok_or_else(|| "give a number from 0 to 1".to_owned())
+    }
+}
+
+/// The exponent of Zipf's law: more than 0, up to 10.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Exponent(pub f64);
+
+impl FromStr for Exponent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let exponent = text.parse().ok().filter(|exponent| *exponent > 0.0 && *exponent <= 10.0);
+        exponent.map(Self).ok_or_else(|| "give a number above 0, up to 10".to_owned())
     }
 }
 

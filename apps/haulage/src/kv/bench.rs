@@ -1,4 +1,7 @@
-//! `haulage kv bench`: random GETs and PUTs, measured as `haulage perf` measures Calls.
+//! `haulage kv bench`: GETs and PUTs of keys that are drawn or recorded, measured as `haulage perf` measures Calls.
+
+mod keys;
+mod trace;
 
 use haulage::core::Cx;
 use haulage::cores::Placement as Thread;
@@ -11,6 +14,7 @@ use haulage_kv::inline::{Lengths, inline_max_over};
 use haulage_kv::protocol::{Answer, Carriage, Key, Procedure, Refusal, Value};
 use haulage_kv::service::binding;
 
+use self::keys::Keys;
 use super::client::refused;
 use crate::calling::{self, Callee};
 use crate::cli::{BenchKv, bytes};
@@ -40,7 +44,8 @@ fn measure<P: Carrier>(
     provider: &'static str,
     output: &Output,
 ) -> Result<(), Failure> {
-    let plan = plan(options)?;
+    let keys = keys(options)?;
+    let plan = plan(options, &keys)?;
     let thread = calling::one_core("kv-bench", &options.connect.core)?;
     let timeout = options.connect.timeout.0;
     let to = lookup::server(&options.connect.connect, NamedProgram::KV, timeout)?;
@@ -50,9 +55,8 @@ fn measure<P: Carrier>(
         ClientHosts::of(hosts, core.versions.rpc_version, &options.connect.connect, output)?;
     let served_by = "haulage kv serve";
     let callee = Callee { to, timeout, served_by, provider: core.provider, hosts };
-    let limits = core.versions.within(plan.client_limits(timeout));
-    let limits = options.connect.extensions.sending(limits);
-    let node = NodeConfig { crc: core.crc, ..NodeConfig::new(plan.memory(), limits) };
+    let limits = core.versions.client(plan.client_limits(timeout));
+    let node = NodeConfig { crc: core.crc, ..NodeConfig::new(memory(&plan, &keys), limits) };
     callee.probe::<P>(binding(ITEM_MAX), node.clone())?;
     if !to.ip().is_loopback() {
         // With both ends on one machine, raising the priority of one would distort the measurement.
@@ -82,9 +86,9 @@ fn measure<P: Carrier>(
     // Filling ends when all keys are stored.
     let filling = Pace { warm: std::time::Duration::ZERO, time: FILL_MAX, ..plan.pace };
     progress.begin("storing the keys");
-    let (_, calls) = client.run(filling, Calls::filling(options, plan.size), &mut progress)?;
+    let (_, calls) = client.run(filling, Calls::filling(options, keys), &mut progress)?;
     progress.measure();
-    let (tally, calls) = client.run(plan.pace, calls.at_random(), &mut progress)?;
+    let (tally, calls) = client.run(plan.pace, calls.filled(), &mut progress)?;
     let idle = client.idle();
     client.stop()?;
     let run = Run { provider, limits, tally, noise, idle, found: Some(calls.found), sides: None };
@@ -95,12 +99,23 @@ fn measure<P: Carrier>(
     report::finish(&plan, &[run], &wording, output)
 }
 
-fn plan(options: &BenchKv) -> Result<Plan, Failure> {
+/// Chooses the keys.
+fn keys(options: &BenchKv) -> Result<Keys, Failure> {
     let size = usize::try_from(options.value_size.0).unwrap_or(usize::MAX);
     if !(1..=ITEM_MAX).contains(&size) {
         let most = bytes::format(ITEM_MAX as u64);
         return Err(Failure::usage(format!("--value-size is 1 byte to {most}")));
     }
+    Keys::of(options, size)
+}
+
+/// Returns the octets of memory that the values need at the client.
+fn memory(plan: &Plan, keys: &Keys) -> usize {
+    Plan { size: keys.size_max(), ..*plan }.memory()
+}
+
+fn plan(options: &BenchKv, keys: &Keys) -> Result<Plan, Failure> {
+    let size = keys.size_mean();
     let time = options.seconds.0;
     let plan = Plan {
         subject: Subject::Kv,
@@ -134,17 +149,12 @@ fn place(thread: &Thread) -> String {
 /// GETs and PUTs.
 #[derive(Debug)]
 struct Calls {
-    size: usize,
+    keys: Keys,
     /// The room of a message of any connection, once the first Call has gone.
     inline_room: Option<InlineRoom>,
     lengths: Lengths,
-    /// The share of GETs among all Calls, in units of 2^-32.
-    gets: u64,
-    keys: u32,
-    /// The number of keys drawn while filling; `None` while keys are drawn at random.
-    filled: Option<u32>,
-    /// The state of the random generator.
-    state: u64,
+    /// The number of keys stored while filling; `None` afterwards.
+    stored: Option<u32>,
     found: Found,
 }
 
@@ -153,33 +163,24 @@ struct Calls {
 struct Slot {
     lease: Option<Local>,
     procedure: Procedure,
+    /// Octets of the value of the key.
+    size: usize,
 }
 
 impl Calls {
     /// Creates the work that stores every key once.
-    fn filling(options: &BenchKv, size: usize) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "the ratio is at most one")]
-        #[expect(clippy::cast_sign_loss, reason = "the ratio is not negative")]
-        let gets = (options.get_ratio.0 * (1_u64 << 32) as f64) as u64;
+    fn filling(options: &BenchKv, keys: Keys) -> Self {
         let inline_max = match options.inline_max {
             Some(bytes) => bytes.0.try_into().unwrap_or(usize::MAX),
             None => inline_max_over(options.connect.core.provider.name()),
         };
-        Self {
-            size,
-            inline_room: None,
-            lengths: Lengths::new(inline_max),
-            gets,
-            keys: options.keys.0,
-            filled: Some(0),
-            state: SEED,
-            found: Found::default(),
-        }
+        let lengths = Lengths::new(inline_max);
+        Self { keys, inline_room: None, lengths, stored: Some(0), found: Found::default() }
     }
 
-    /// Continues with random keys.
-    fn at_random(self) -> Self {
-        Self { filled: None, ..self }
+    /// Continues with the keys that are drawn.
+    fn filled(self) -> Self {
+        Self { stored: None, ..self }
     }
 
     /// Returns the room of a message.
@@ -190,33 +191,26 @@ impl Calls {
         }
     }
 
-    /// Says that somebody else stored a value under one of the keys.
-    fn other_length(&self, length: u64) -> Stopped {
-        let (found, stored) = (bytes::format(length), bytes::format(self.size as u64));
-        Stopped::OtherValue(format!(
-            "a value has {found}, and this benchmark stored {stored}: another client, such as a benchmark with another \
-             --value-size, stores under the same keys; run one after the other, or on servers of their own"
-        ))
-    }
-
-    /// Draws 32 bits.
-    const fn draw(&mut self) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        self.state >> 32
-    }
-
     /// Returns the next operation: whether it is a GET, and the number of its key.
     fn next(&mut self) -> (bool, u32) {
-        if let Some(filled) = &mut self.filled {
-            let key = *filled;
-            *filled += 1;
-            return (false, key.min(self.keys - 1));
+        match &mut self.stored {
+            Some(stored) => {
+                let key = (*stored).min(self.keys.count() - 1);
+                *stored += 1;
+                (false, key)
+            }
+            None => self.keys.draw(),
         }
-        let key = (self.draw() * u64::from(self.keys)) >> 32;
-        (self.draw() < self.gets, u32::try_from(key).unwrap_or_default())
     }
+}
+
+/// Says that somebody else stored a value of this length under one of the keys.
+fn other_length(size: usize, length: u64) -> Stopped {
+    let (found, stored) = (bytes::format(length), bytes::format(size as u64));
+    Stopped::OtherValue(format!(
+        "a value has {found}, and this benchmark stored {stored}: another client, such as a benchmark with another \
+         --value-size, stores under the same keys; run one after the other, or on servers of their own"
+    ))
 }
 
 impl Work for Calls {
@@ -225,9 +219,10 @@ impl Work for Calls {
     const FIGURES: u32 = Procedure::Figures as u32;
 
     fn slot(&mut self, cx: &Cx<'_>) -> Option<Slot> {
-        let mut lease = cx.pool().lease(self.size)?;
+        let size = self.keys.size_max();
+        let mut lease = cx.pool().lease(size)?;
         lease.bytes_mut().fill(1);
-        Some(Slot { lease: Some(lease), procedure: Procedure::Put })
+        Some(Slot { lease: Some(lease), procedure: Procedure::Put, size })
     }
 
     fn make(
@@ -237,30 +232,33 @@ impl Work for Calls {
         slot: &mut Slot,
         token: u64,
     ) -> Result<(), CallError> {
-        let (get, key) = self.next();
-        let name = name(key);
-        let key = Key::new(&name).map_err(|_| CallError::TooLong)?;
-        slot.procedure = if get { Procedure::Get } else { Procedure::Put };
-        let request = Request::new(slot.procedure as u32);
+        let (get, number) = self.next();
+        let size = self.keys.size(number);
         let inline_room = self.inline_room(cx, connection);
-        let called = if get {
-            let is_long = self.lengths.expects_chunk(key, inline_room).is_some();
-            let room = if is_long { slot.lease.take() } else { None };
-            cx.call(connection, request.room(room), token, |w| w.opaque(key.bytes()))
-        } else if self.lengths.stores_inline(key, self.size, inline_room) {
-            let value = slot.lease.as_ref().map_or(&[][..], Local::bytes);
-            cx.call(connection, request, token, |w| {
-                w.opaque(key.bytes())?;
-                w.opaque(value)
-            })
-        } else {
-            let request = request.argument(slot.lease.take());
-            cx.call(connection, request, token, |w| w.opaque(key.bytes()))
-        };
-        if !get {
-            self.lengths.remember(key, self.size);
-        }
-        called.map_err(|(error, _)| error)
+        let Self { keys, lengths, .. } = self;
+        keys.with_name(number, |name| {
+            let key = Key::new(name).map_err(|_| CallError::TooLong)?;
+            // It is known before the key has been asked for.
+            lengths.remember(key, size);
+            (slot.procedure, slot.size) = (if get { Procedure::Get } else { Procedure::Put }, size);
+            let request = Request::new(slot.procedure as u32);
+            let called = if get {
+                let is_long = lengths.expects_chunk(key, inline_room).is_some();
+                let room = if is_long { slot.lease.take() } else { None };
+                cx.call(connection, request.room(room), token, |w| w.opaque(key.bytes()))
+            } else if lengths.stores_inline(key, size, inline_room) {
+                let value = slot.lease.as_ref().map_or(&[][..], Local::bytes);
+                cx.call(connection, request, token, |w| {
+                    w.opaque(key.bytes())?;
+                    w.opaque(value.get(..size).unwrap_or_default())
+                })
+            } else {
+                let mut value = slot.lease.take();
+                value.iter_mut().for_each(|value| value.set_len(size));
+                cx.call(connection, request.argument(value), token, |w| w.opaque(key.bytes()))
+            };
+            called.map_err(|(error, _)| error)
+        })
     }
 
     fn ended(
@@ -276,7 +274,7 @@ impl Work for Calls {
                 length_needed,
                 ..
             }))) if slot.procedure == Procedure::Get => {
-                return Err(self.other_length(length_needed.into()));
+                return Err(other_length(slot.size, length_needed.into()));
             }
             results => results?,
         };
@@ -285,7 +283,7 @@ impl Work for Calls {
             let lease = arguments.into_first().or(rooms.into_first());
             let lease = slot.lease.insert(lease.ok_or(Stopped::BadReply)?);
             written = lease.len();
-            lease.set_len(self.size);
+            lease.set_len(self.keys.size_max());
         }
         let carriage = Carriage::of(results.reduced());
         match Answer::decode(slot.procedure, results.rest(), carriage) {
@@ -293,17 +291,17 @@ impl Work for Calls {
             Ok(Answer::Value(Value::Reduced { length })) if length as usize != written => {
                 Err(Stopped::BadReply)
             }
-            Ok(Answer::Value(Value::Reduced { length })) if length as usize == self.size => {
+            Ok(Answer::Value(Value::Reduced { length })) if length as usize == slot.size => {
                 self.found.hits += 1;
                 Ok(())
             }
-            Ok(Answer::Value(Value::Unreduced(octets))) if octets.len() == self.size => {
+            Ok(Answer::Value(Value::Unreduced(octets))) if octets.len() == slot.size => {
                 cx.count_unreduced(octets.len() as u64);
                 self.found.hits += 1;
                 Ok(())
             }
-            Ok(Answer::Value(value)) => Err(self.other_length(value.length())),
-            Ok(Answer::TooLong { length }) => Err(self.other_length(length)),
+            Ok(Answer::Value(value)) => Err(other_length(slot.size, value.length())),
+            Ok(Answer::TooLong { length }) => Err(other_length(slot.size, length)),
             Ok(Answer::Refused(Refusal::NotFound)) => {
                 self.found.misses += 1;
                 Ok(())
@@ -318,52 +316,9 @@ impl Work for Calls {
     }
 
     fn is_left(&self) -> bool {
-        self.filled.is_none_or(|filled| filled < self.keys)
+        self.stored.is_none_or(|stored| stored < self.keys.count())
     }
 }
-
-/// Formats a key: `bench-` and eight digits.
-fn name(mut number: u32) -> [u8; 14] {
-    let mut name = *b"bench-00000000";
-    for digit in name[6..].iter_mut().rev() {
-        *digit += u8::try_from(number % 10).unwrap_or_default();
-        number /= 10;
-    }
-    name
-}
-
-const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Timeout of filling: an hour.
 const FILL_MAX: std::time::Duration = std::time::Duration::from_secs(3600);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_filled_in_order_and_then_drawn_from_all() {
-        assert_eq!((&name(0), &name(99_999_999)), (b"bench-00000000", b"bench-99999999"));
-        assert_eq!(&name(1_234_567), b"bench-01234567");
-        let filling = Calls {
-            size: 1,
-            gets: 3 << 30,
-            keys: 5,
-            inline_room: None,
-            lengths: Lengths::default(),
-            filled: Some(0),
-            state: SEED,
-            found: Found::default(),
-        };
-        let mut calls = filling;
-        let filled: Vec<_> = (0..5).map(|_| calls.next()).collect();
-        assert_eq!(filled, [0, 1, 2, 3, 4].map(|key| (false, key)));
-        assert!(!calls.is_left());
-        let mut calls = calls.at_random();
-        let drawn: Vec<_> = (0..1000).map(|_| calls.next()).collect();
-        let gets = drawn.iter().filter(|(get, _)| *get).count();
-        assert!((700..800).contains(&gets), "{gets} of 1000 are gets");
-        let of_key = |n| drawn.iter().filter(|(_, key)| *key == n).count();
-        assert!((0..5).all(|key| (150..250).contains(&of_key(key))) && calls.is_left());
-    }
-}

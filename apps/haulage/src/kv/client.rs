@@ -18,9 +18,9 @@ use haulage_kv::service::binding;
 use haulage_kv::stat::Stat;
 
 use crate::calling::Callee;
+use crate::cli::VersionOptions;
 use crate::cli::bytes;
 use crate::cli::values::{Provider, Switch};
-use crate::cli::{ExtensionOptions, VersionOptions};
 use crate::failure::Failure;
 use crate::hosts::ClientHosts;
 use crate::node::{Carrier, NodeConfig, client_limits, over};
@@ -53,8 +53,6 @@ pub struct ClientConfig {
     pub provider: Provider,
     /// What the client speaks.
     pub versions: VersionOptions,
-    /// What it offers beside version 2.
-    pub extensions: ExtensionOptions,
     /// How the ends prove which hosts they are, if they do.
     pub hosts: Option<Arc<ClientHosts>>,
 }
@@ -242,7 +240,7 @@ impl ClientConfig {
             send_buffers_max: 2 * CALLS_MOST,
             ..client_limits(self.timeout)
         };
-        let limits = self.extensions.sending(self.versions.within(limits));
+        let limits = self.versions.client(limits);
         // A few pages more than the values: keys, arguments, and the slabs they come from.
         NodeConfig { crc: self.crc, ..NodeConfig::new(room + OVERHEAD, limits) }
     }

@@ -75,9 +75,8 @@ pub(super) fn config(connect: &ConnectOptions, output: &Output) -> Result<Client
     let timeout = connect.timeout.0;
     let to = lookup::server(&connect.connect, NamedProgram::KV, timeout)?;
     let CoreOptions { crc, provider, versions, .. } = connect.core;
-    let extensions = connect.extensions;
     let hosts = ClientHosts::of(&connect.hosts, versions.rpc_version, &connect.connect, output)?;
-    Ok(ClientConfig { to, timeout, crc, cpu, polling, provider, versions, extensions, hosts })
+    Ok(ClientConfig { to, timeout, crc, cpu, polling, provider, versions, hosts })
 }
 
 pub(super) fn parse_key(key: &str) -> Result<Key<'_>, Failure> {

@@ -61,7 +61,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
         Seed::random().map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
     let limits =
         server_limits(&options.peers, open_files::connections(options.connections, 0, output)?);
-    let limits = options.extensions.taking(options.core.versions.within(limits), memory);
+    let limits = options.core.versions.server(limits, memory);
     let limits = Limits { calls_out_max: KvService::CALLS_OUT_MAX, ..limits };
     let crc = options.core.crc;
     let (asking, questions) = http::way();

@@ -46,7 +46,8 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     let memory = usize::try_from(options.memory.0).unwrap_or(usize::MAX);
     let room = Room { connections: options.connections.0, in_flight: options.depth.0, memory };
     let room = room.part(threads.len());
-    let limits = options.core.versions.within(options.peers.within(room.limits()));
+    let limits = options.peers.within(room.limits());
+    let limits = options.core.versions.server(limits, room.memory);
     let node = NodeConfig {
         asked: Some(options.memory.0),
         crc: options.core.crc,

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use haulage::sys::process;
 
+use crate::cli::VersionOptions;
 use crate::cli::values::{Polling, Provider, Switch};
 use crate::failure::Failure;
 
@@ -34,6 +35,8 @@ pub struct Start<'a> {
     pub polling: Polling,
     /// Whether to ask for CRCs; `None` leaves it to the provider.
     pub crc: Option<Switch>,
+    /// What the server speaks beside the versions, all of which it does.
+    pub versions: VersionOptions,
     /// Whether the server's notes appear on this command's standard error.
     pub speaks: bool,
 }
@@ -47,6 +50,7 @@ impl Server {
         let at = SocketAddr::new(how.at, 0).to_string();
         command.args(how.arguments).args(["--provider", how.provider.name(), "--listen", &at]);
         command.args(["--polling", how.polling.name()]);
+        command.args(how.versions.to_server());
         if let Some(crc) = how.crc {
             command.args(["--crc", crc.name()]);
         }

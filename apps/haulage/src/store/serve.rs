@@ -114,7 +114,7 @@ fn serve<P: Carrier>(
     };
     // No option sets a timeout for Calls: the client's kernel has timeouts of its own.
     let limits = server_limits(&options.peers, connections);
-    let limits = options.core.versions.within(limits);
+    let limits = options.core.versions.server(limits, room);
     let (config, crc) = (config(options, owner), options.core.crc);
     let trusted = trust_in_callers(options, privilege);
     let gate = Gate::new(admission, trusted).telling(tell_notices(*output)?);

@@ -184,7 +184,7 @@ fn start<P: Carrier>(how: How, callee: Callee) -> Result<CoreThread<Clients>, Fa
     let How { placement, identity, crc, versions, mounts_there } = how;
     cores::start(placement, move || {
         let room = memory_max(&LIMITS) + OVERHEAD;
-        let limits = versions.within(client_limits(callee.timeout));
+        let limits = versions.client(client_limits(callee.timeout));
         let node = NodeConfig { crc, ..NodeConfig::new(room, limits) };
         let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
         let mut connect = |binding| {

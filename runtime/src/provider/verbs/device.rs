@@ -14,7 +14,7 @@ use super::place::{self, Gid};
 use super::share::Share;
 use super::windows::Windows;
 use crate::limits::RECEIVES_IDLE;
-use crate::provider::{Caps, Promises};
+use crate::provider::{Caps, PLACING_MAX, Promises};
 use crate::sys::ibverbs::{
     Attributes, Device, Domain, EventChannel, Link, Posting, QueuePairLimits, Refused, WindowUse,
 };
@@ -146,7 +146,7 @@ pub(super) fn fit(
         send_queue_max: send_queue,
         // The doorbell is a system call or a device register: one for each message would cost more than a view.
         read_max: 0,
-        placing_max: 0,
+        placing_max: PLACING_MAX,
         turn_events: TURN_EVENTS,
         receive_queue_max: receives,
         receives_each: (!shares).then_some(each),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haulage::cores::group::Group;
-use haulage::limits::Limits;
 
 use crate::calling::Callee;
+use crate::cli::VersionOptions;
 use crate::cli::perf::PerfOptions;
-use crate::cli::values::Polling;
+use crate::cli::values::{Polling, RpcVersion};
 use crate::failure::Failure;
 use crate::hosts::ClientHosts;
 use crate::node::{Carrier, NodeConfig};
@@ -63,7 +63,7 @@ impl Bench<'_> {
 
     pub(super) fn client_node(&self) -> NodeConfig {
         let (plan, core) = (&self.plan, &self.options.core);
-        let limits = core.versions.within(plan.client_limits(self.timeout));
+        let limits = core.versions.client(plan.client_limits(self.timeout));
         NodeConfig { crc: core.crc, ..NodeConfig::new(plan.memory(), limits) }
     }
 
@@ -127,14 +127,13 @@ impl Bench<'_> {
                 &connections,
                 "--depth",
                 &depth,
-                "--profile",
-                core.versions.profile.name(),
             ],
             at: P::own_address()?,
             cores,
             polling: self.polling,
             provider: core.provider,
             crc: core.crc,
+            versions: core.versions,
             speaks: false,
         })?;
         Ok((server.address, FarEnd::Process(server)))
@@ -144,8 +143,9 @@ impl Bench<'_> {
         let threads = serving::threads("perf-server", &self.sides.servers, self.polling);
         let any = vec![SocketAddr::new(P::own_address()?, 0)];
         let (room, crc) = (room.part(threads.len()), self.options.core.crc);
-        let profile = self.options.core.versions.profile.profile();
-        let limits = Limits { profile, ..room.limits() };
+        let versions =
+            VersionOptions { rpc_version: RpcVersion::Auto, ..self.options.core.versions };
+        let limits = versions.server(room.limits(), room.memory);
         let node = NodeConfig { crc, ..NodeConfig::new(room.memory, limits) };
         let services = serve::services(threads.len());
         let server = serve::start::<P, _>(threads, services, &node, &any)?;
