@@ -55,7 +55,7 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
         ..NodeConfig::new(room.memory, limits)
     };
     let (asking, questions) = http::ways(threads.len());
-    let services = services(threads.len());
+    let services = services(threads.len(), room);
     let cores = if options.metrics.is_some() {
         let services = questions.into_iter().zip(services);
         let services = services.map(|(asked, service)| || Metered::new(service(), asked));
@@ -114,12 +114,13 @@ impl Listening {
     }
 }
 
-/// Returns, for each of the `count` cores of a server, a function that makes its service.
+/// Returns, for each of the `count` cores of a server with these resources, a function that makes its service.
 pub(super) fn services(
     count: usize,
+    room: Room,
 ) -> impl Iterator<Item = impl FnOnce() -> PerfService + Send + 'static> {
     let count = count as u64;
-    (0..count).map(move |number| move || PerfService::new(ServerCore { number, count }))
+    (0..count).map(move |number| move || PerfService::new(ServerCore { number, count }, room))
 }
 
 /// Starts a server with a core on each of these threads, each with the service that one of `services` makes. It listens at the first of `addresses`

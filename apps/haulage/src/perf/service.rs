@@ -1,8 +1,11 @@
 //! The server of the benchmark, which only moves data.
 //!
 //! # Memory ownership
-//! All Replies to READs of one length share one lease, which stays in the cache. The lease of a WRITE returns to the
-//! pool at once, which leases it again first.
+//! READs return a few leases in turn, as many as Calls are in flight, as the WRITEs of as many Calls are sent from leases of
+//! their own: one lease alone would stay in the cache nearest to the sender, and READs would seem faster than WRITEs. The
+//! lease of a WRITE returns to the pool at once, which leases it again first.
+
+use std::collections::VecDeque;
 
 use haulage::core::{Cx, Service};
 use haulage::limits::ITEM_MAX;
@@ -13,45 +16,74 @@ use haulage_proto::xdr::Truncated;
 
 use crate::metrics::{Counted, Metric};
 
+use super::plan::Room;
 use super::protocol::{CoreFigures, ECHO_MAX, NO_SPACE, OK, Procedure, ServerCore, binding};
 
 /// The benchmark's server.
 #[derive(Debug)]
 pub struct PerfService {
     core: ServerCore,
-    /// The items that READs return, the most recently used last.
-    items: Vec<Shared>,
+    /// How many leases READs of one length return in turn, at most.
+    in_turn: usize,
+    /// Octets of all leases that READs return.
+    octets_max: usize,
+    /// The items that READs return, those of the most recently used length last.
+    items: Vec<Items>,
+}
+
+/// The items of one length.
+#[derive(Debug)]
+struct Items {
+    length: usize,
+    /// The one that was sent longest ago comes first.
+    leases: VecDeque<Shared>,
+}
+
+impl Items {
+    fn octets(&self) -> usize {
+        self.length * self.leases.len()
+    }
 }
 
 impl PerfService {
-    /// Creates the service of a core, without items.
-    pub fn new(core: ServerCore) -> Self {
-        Self { core, items: Vec::with_capacity(ITEMS_KEPT) }
+    /// Creates the service of a core with these resources, without items.
+    pub fn new(core: ServerCore, room: Room) -> Self {
+        let in_turn = (room.in_flight as usize).clamp(1, IN_TURN_MAX);
+        // The rest is for WRITEs.
+        let octets_max = room.memory / 2;
+        Self { core, in_turn, octets_max, items: Vec::new() }
     }
 
-    /// Returns an item of this length.
+    /// Returns an item of this length: the next in turn.
     fn item(&mut self, cx: &Cx<'_>, length: usize) -> Option<Shared> {
-        if let Some(last) = self.items.last().filter(|item| item.len() == length) {
-            return Some(last.clone());
+        let kept = self.items.iter().position(|items| items.length == length);
+        let mut items = match kept {
+            Some(at) => self.items.remove(at),
+            None => Items { length, leases: VecDeque::new() },
+        };
+        let in_turn = self.in_turn.min(self.octets_max / length).max(1);
+        while items.leases.len() < in_turn {
+            let others: usize = self.items.iter().map(Items::octets).sum();
+            let is_room = others + items.octets() + length <= self.octets_max;
+            let lease = if is_room || others == 0 { cx.pool().lease(length) } else { None };
+            match lease {
+                Some(mut lease) => {
+                    lease.bytes_mut().fill(1);
+                    items.leases.push_back(lease.share());
+                }
+                None if others == 0 => break,
+                None => {
+                    self.items.remove(0);
+                }
+            }
         }
-        if let Some(at) = self.items.iter().position(|item| item.len() == length) {
-            let last = self.items.len() - 1;
-            self.items.swap(at, last);
-            return self.items.last().cloned();
-        }
-        if self.items.len() == ITEMS_KEPT {
+        let next = items.leases.pop_front()?;
+        items.leases.push_back(next.clone());
+        if self.items.len() == LENGTHS_KEPT {
             self.items.remove(0);
         }
-        let mut lease = cx.pool().lease(length);
-        while lease.is_none() && !self.items.is_empty() {
-            self.items.remove(0);
-            lease = cx.pool().lease(length);
-        }
-        let mut lease = lease?;
-        lease.bytes_mut().fill(1);
-        let item = lease.share();
-        self.items.push(item.clone());
-        Some(item)
+        self.items.push(items);
+        Some(next)
     }
 
     fn read(
@@ -125,4 +157,6 @@ fn echo(
 }
 
 /// Maximum number of lengths whose items are kept.
-const ITEMS_KEPT: usize = 8;
+const LENGTHS_KEPT: usize = 8;
+/// Maximum number of leases that READs of one length return in turn.
+const IN_TURN_MAX: usize = 8;

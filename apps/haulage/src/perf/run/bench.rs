@@ -147,7 +147,7 @@ impl Bench<'_> {
             VersionOptions { rpc_version: RpcVersion::Auto, ..self.options.core.versions };
         let limits = versions.server(room.limits(), room.memory);
         let node = NodeConfig { crc, ..NodeConfig::new(room.memory, limits) };
-        let services = serve::services(threads.len());
+        let services = serve::services(threads.len(), room);
         let server = serve::start::<P, _>(threads, services, &node, &any)?;
         Ok((server.started().listening()?.address, FarEnd::Threads(server)))
     }
