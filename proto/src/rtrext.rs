@@ -31,7 +31,7 @@ pub mod structure;
 pub mod table;
 
 pub use array::Array;
-pub use direction::{Directed, Direction, DirectionSet, Directions};
+pub use direction::{Directed, Direction, DirectionSet, Directions, KeptDirections};
 pub use extension::Extension;
 pub use header::{Continue, Header, Request, Response};
 pub use item::{Item, Items, Location, Numbers};

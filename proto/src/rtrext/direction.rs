@@ -1,5 +1,8 @@
 //! Directions for the bulk data of a Reply: `xmdp_rsdgroup` and its parts (section 7.4).
 
+use alloc::vec::Vec;
+use core::fmt;
+
 use super::Malformed;
 use super::array::{self, Array, Element};
 use super::item::{BYSIZE, CHOICE, EXRW, TBSN};
@@ -48,6 +51,9 @@ pub struct DirectionSet<'a> {
 
 /// `xmdp_rsdgroup`: all directions of a request.
 pub type Directions<'a> = Array<'a, DirectionSet<'a>>;
+/// Directions that are kept longer than the message that they came in.
+#[derive(Clone, Default)]
+pub struct KeptDirections(Vec<u8>);
 /// A received direction.
 pub type ReceivedDirection<'a> = Direction<WriteChunk<'a>>;
 
@@ -105,6 +111,30 @@ impl<'a> Directions<'a> {
             });
             (set.begin, set.end, items)
         })
+    }
+}
+
+impl KeptDirections {
+    /// Keeps directions.
+    pub fn of(directions: &Directions<'_>) -> Self {
+        let mut counting = Writer::counting(&mut []);
+        let counted = Directions::encode(&mut counting, directions.to_encode());
+        let mut octets = alloc::vec![0; counting.position()];
+        let encoded = Directions::encode(&mut Writer::new(&mut octets), directions.to_encode());
+        debug_assert!(counted.and(encoded).is_ok(), "they are as long as was counted");
+        Self(octets)
+    }
+
+    /// Returns the directions.
+    pub fn get(&self) -> Directions<'_> {
+        Directions::decode(&mut Reader::new(&self.0)).unwrap_or_default()
+    }
+}
+
+// The octets can hold live handles, so what is printed is what they mean.
+impl fmt::Debug for KeptDirections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
     }
 }
 

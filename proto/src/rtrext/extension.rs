@@ -29,7 +29,7 @@ use super::placement::{Fault, Placement};
 use super::plan::{Kind, Outgoing, Plan};
 use super::properties::{Heard, Offer, Terms};
 use super::report::{MessageType, Report};
-use super::respond::{Answers, Prefer, ResultItem, check_directions};
+use super::respond::{Answers, Asked, Prefer, ResultItem, check_directions};
 use super::{Malformed, REPTERR, XMTCONT, XMTREQ, XMTRESP};
 use crate::chunk::ChunkLimits;
 use crate::v2::VERSION;
@@ -221,15 +221,16 @@ impl Extension {
     }
 
     /// Plans the response to a request: the placement of each result, and the transmissions. `length` is the length of
-    /// its virtual stream in octets. Returns `None` if the peer accepts responses of the base protocol only.
+    /// its virtual stream in octets. `preferred` counts where a direction leaves the choice. Returns `None` if the peer
+    /// accepts responses of the base protocol only.
     ///
     /// # Errors
     /// The error to answer with if the request leaves no room for the response.
     pub fn respond(
         &self,
-        request: &Whole<'_>,
-        length: u32,
-        results: &[ResultItem],
+        asked: &Asked,
+        preferred: Prefer,
+        (length, results): (u32, &[ResultItem]),
     ) -> Result<Option<(Answers, Plan)>, ErrorBody> {
         // [V2-7.3.5-1] [V2-7.3.5-2]
         let none = ErrorBody::ReplyResource { length_needed: length };
@@ -238,11 +239,11 @@ impl Extension {
         };
         // [RTR-5.2-1] a response has no more transmissions than the request has room for.
         //~ RTR-5.2-1: `saturating_add(1)` -> `saturating_add(2)`
-        let count_max = request.rsbuf.saturating_add(1);
+        let count_max = asked.rsbuf.saturating_add(1);
         // [RTR-5.3-6] results go by Send if there are transmissions for all of them, else by RDMA Write.
         //~ RTR-5.3-6: `, Prefer::Write` -> ``
-        for prefer in [Prefer::Send, Prefer::Write] {
-            let answers = Answers::new(&request.rsd, results, prefer)?;
+        for prefer in [preferred, Prefer::Write] {
+            let answers = Answers::new(&asked.directions.get(), results, prefer)?;
             let payload = u64::from(length).checked_sub(answers.excised()).ok_or(none)?;
             let message = Outgoing {
                 kind: Kind::Response { count_max },

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::direction::{Directed, Direction, Directions};
+use super::direction::{Directed, Direction, Directions, KeptDirections};
 use super::item::{Item, Items, Location};
 use super::plan::{Directive, Source};
 use super::report::{OutOfRange, ReportInfo};
@@ -23,6 +23,15 @@ pub struct ResultItem {
     pub disp: u32,
     /// The length of the item in octets, without padding.
     pub length: u32,
+}
+
+/// What a request says about its response.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The directions for the items.
+    pub directions: KeptDirections,
+    /// The number of transmissions that the response may have beyond the first.
+    pub rsbuf: u32,
 }
 
 /// The Responder's preference where a direction leaves it the choice.

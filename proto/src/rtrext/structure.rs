@@ -122,6 +122,13 @@ impl Structure {
         all.filter(|(_, segment)| segment.is_targetable()).map(|(place, _)| place)
     }
 
+    /// Returns the targetable octets of a message of at most `length` octets behind its first `front` ones, from the first
+    /// targetable segment on that begins there: the room of one item by Send.
+    pub fn room_behind(&self, front: usize, length: usize) -> usize {
+        let ranges = self.targetable().map(|(_, range)| range.start..range.end.min(length));
+        ranges.filter(|range| range.start >= front).map(|range| range.len()).sum()
+    }
+
     /// Returns the places of the octets `range` of a message: indices of segments, and ranges in
     /// them.
     pub fn scatter(

@@ -1,10 +1,11 @@
 //! The events of the extension.
 
-use crate::rtrext::direction::Directions;
+use crate::rtrext::direction::{Directions, KeptDirections};
 use crate::rtrext::group::Transmission;
 use crate::rtrext::item::Items;
 use crate::rtrext::placement::Placement;
 use crate::rtrext::report::{MessageType, Report};
+use crate::rtrext::respond::Asked;
 use crate::v2::error::ErrorBody;
 
 /// The result of receiving a message of the extension.
@@ -62,4 +63,11 @@ pub struct Whole<'a> {
     pub dp: Items<'a>,
     /// The placement of the items, with every bound checked.
     pub placement: Placement<'a>,
+}
+
+impl Whole<'_> {
+    /// Returns what a request says about its response.
+    pub fn asked(&self) -> Asked {
+        Asked { directions: KeptDirections::of(&self.rsd), rsbuf: self.rsbuf }
+    }
 }

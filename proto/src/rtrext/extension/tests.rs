@@ -56,8 +56,9 @@ fn a_request_and_its_response_travel_in_several_sends_and_bulk_data_lands_in_its
     // The Reply goes the other way as the request directed.
     let reply = pair::stream(XID, 3024);
     let results = [ResultItem { cause: 40, disp: 24, length: 2999 }];
-    let request = server.ext.whole().unwrap();
-    let (answers, plan) = server.ext.respond(&request, 3024, &results).unwrap().unwrap();
+    let asked = server.ext.whole().unwrap().asked();
+    let answered = server.ext.respond(&asked, Prefer::Send, (3024, &results));
+    let (answers, plan) = answered.unwrap().unwrap();
     assert_eq!(answers.items[0].place, Source::Send);
     let response =
         server.encode(XID, Kind::Response { count_max: 8 }, &answers.items, &reply, &plan);
@@ -341,8 +342,9 @@ fn a_response_goes_the_way_that_has_room() {
         let request = client.send(XID, kind, &[], &pair::stream(XID, 40)).unwrap();
         assert_eq!(server.take_all(&request), Event::Complete);
         let results = [ResultItem { cause: 4, disp: 28, length }];
-        let request = server.ext.whole().unwrap();
-        let response = server.ext.respond(&request, 28 + length.next_multiple_of(4), &results);
+        let asked = server.ext.whole().unwrap().asked();
+        let length = 28 + length.next_multiple_of(4);
+        let response = server.ext.respond(&asked, Prefer::Send, (length, &results));
         response.map(|response| {
             response.map(|(answers, plan)| (answers.items[0].place.clone(), plan.transmissions()))
         })

@@ -7,7 +7,7 @@ use crate::rtrext::placement::Span;
 use crate::rtrext::plan::{Content, Directive, Kind as PlanKind, Outgoing, Plan, Source, Unfit};
 use crate::rtrext::properties::{Offer, RTRSUPP};
 use crate::rtrext::report::MessageType;
-use crate::rtrext::respond::{ResultItem, check_response};
+use crate::rtrext::respond::{Prefer, ResultItem, check_response};
 use crate::rtrext::structure::{BufferSegment, FLAG_TARGETABLE, Structure};
 use crate::rtrext::{REPTERR, ReportInfo, XMTCONT, XMTREQ, XMTRESP};
 use crate::v2::header::{CALL_INLINE, GRANT};
@@ -179,7 +179,8 @@ fn a_request_and_its_reply_land_in_the_segments_that_connprop_announced() {
     let extension = engine.extension().unwrap();
     let results = [ResultItem { cause: 40, disp: 24, length: 2999 }];
     let call = extension.whole().unwrap();
-    let (answers, plan) = extension.respond(&call, 3024, &results).unwrap().unwrap();
+    let answered = extension.respond(&call.asked(), Prefer::Send, (3024, &results));
+    let (answers, plan) = answered.unwrap().unwrap();
     let count_max = call.rsbuf + 1;
     pair.ends[SERVER].engine.release();
     let kind = PlanKind::Response { count_max };
