@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use haulage_proto::negotiate;
-use haulage_proto::rtrext::properties::{Offer, RTRS_XCONT, RTRS_XREQ};
+use haulage_proto::rtrext::properties::{Offer, RTRS_XCONT, RTRS_XREQ, RTRS_XRESP};
 use haulage_proto::rtrext::structure::{BufferSegment, FLAG_TARGETABLE, Structure};
 use haulage_proto::v1;
 use haulage_proto::v1::connection::{CallLimits, Late, Reverse};
@@ -98,6 +98,11 @@ pub struct Limits {
     /// [`TRANSMISSIONS_MAX`]. A group takes one round trip where a Call by chunks takes two, if there are credits for all of
     /// it; its octets are copied once more. So it pays where the peer is far away, and not on one machine.
     pub transmissions_max: u32,
+    /// Messages that may bring one Reply with its data items, as its Call directs (round-trip extensions, responses), from
+    /// peers and to them; none if it is 0. A Call of this core then asks for a result along with the Reply where that has the
+    /// room: nothing is exposed for it, and its octets are copied once at each end. A core that serves such Calls has memory
+    /// for a whole message of [`Self::send_size`] for each of them, charged to its connection.
+    pub reply_transmissions_max: u32,
     /// Octets of the longest Call or Reply that may come in several messages (version 2, continued messages). Memory for
     /// all of it is taken when the first one arrives; that of a Call is charged to its connection.
     pub message_max: u32,
@@ -139,6 +144,7 @@ pub const LIMITS_DEFAULT: Limits = Limits {
     receive_size: wire(INLINE_SIZE),
     send_size: wire(INLINE_SIZE),
     transmissions_max: 1,
+    reply_transmissions_max: 0,
     message_max: 1 << 20,
     remote_clients_max: 16,
     setup_timeout: Duration::from_secs(5),
@@ -316,19 +322,27 @@ impl Limits {
     /// Returns what an end of a connection offers of the round-trip extensions; `None` if that is nothing. `calls_go` are the
     /// directions of Calls.
     pub(crate) fn extension(&self, role: Role, calls_go: CallsGo) -> Option<Offer> {
-        let (sends, takes) = match role {
+        let (calls, serves) = match role {
             Role::Client => (true, calls_go == CallsGo::BothWays),
             Role::Server => (calls_go == CallsGo::BothWays, true),
         };
-        let inline = wire(INLINE_SIZE);
-        let sends = sends && self.send_size > inline;
-        let structure = self.structure().filter(|_| takes);
-        (sends || structure.is_some()).then(|| Offer {
-            support: RTRS_XREQ | if self.transmissions_max > 1 { RTRS_XCONT } else { 0 },
-            structure: self.structure(),
+        let responds = self.responses_max() > 0;
+        let sends = calls && self.send_size > wire(INLINE_SIZE);
+        let structure = self.structure();
+        let continues = self.transmissions_max.max(self.responses_max()) > 1;
+        (sends || serves && structure.is_some() || responds).then(|| Offer {
+            support: RTRS_XREQ
+                | if responds { RTRS_XRESP } else { 0 }
+                | if continues { RTRS_XCONT } else { 0 },
+            structure,
             request_receive_max: self.transmissions_max.min(TRANSMISSIONS_MAX),
-            ..Offer::default()
+            response_send_max: self.responses_max().max(1),
         })
+    }
+
+    /// Returns the most messages that bring one Reply with its data items; none if it brings none.
+    pub(crate) fn responses_max(&self) -> u32 {
+        self.reply_transmissions_max.min(TRANSMISSIONS_MAX)
     }
 
     /// Returns the parts of each Receive; `None` if it has no room for data items.
@@ -358,7 +372,8 @@ impl Limits {
         };
         let takes_calls = role == Role::Server || serves != Reverse::None;
         // Replies are no longer than other ends expect them.
-        let send_size = if calls { self.send_size } else { wire(INLINE_SIZE) };
+        let sends_items = calls || self.responses_max() > 0;
+        let send_size = if sends_items { self.send_size } else { wire(INLINE_SIZE) };
         let one = v1::connection::Config {
             role,
             credits_wanted: self.credits_max,
@@ -410,6 +425,12 @@ impl Limits {
     /// Octets of a buffer for a message with data items.
     pub(crate) const fn placing_buffer(&self) -> usize {
         HEADER_ROOM + self.send_size as usize
+    }
+
+    /// Octets of the memory for a Reply that brings data items. A send buffer is shorter, and others have another length.
+    pub(crate) const fn response_buffer(&self) -> usize {
+        let octets = self.send_size as usize;
+        if octets > SEND_BUFFER { octets } else { SEND_BUFFER + 1 }
     }
 
     /// Returns these limits, reduced to the abilities of the provider.

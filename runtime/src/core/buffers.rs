@@ -12,6 +12,8 @@ pub(crate) struct SendBuffers {
     free: Vec<Local>,
     /// Longer buffers not in use, for messages with data items.
     placing: Vec<Local>,
+    /// Octets of each of these.
+    placing_octets: usize,
     /// Buffers leased beyond the initial number.
     spares: u32,
     /// The largest number of spares.
@@ -24,7 +26,8 @@ impl SendBuffers {
         let lease = |count, octets| (0..count).map(|_| pool.lease(octets)).collect::<Option<_>>();
         let free = lease(limits.send_buffers_max, SEND_BUFFER)?;
         let placing = lease(limits.placing_buffers(), limits.placing_buffer())?;
-        Some(Self { free, placing, spares: 0, spares_max: limits.connections_max })
+        let placing_octets = limits.placing_buffer();
+        Some(Self { free, placing, placing_octets, spares: 0, spares_max: limits.connections_max })
     }
 
     /// Takes a buffer for a control message, or leases a spare when all are in use. `None` if all spares are in use,
@@ -65,11 +68,14 @@ impl SendBuffers {
         if octets > SEND_BUFFER { self.placing.pop() } else { self.free.pop() }
     }
 
-    /// Puts a buffer back, or returns it to the pool while there are spares.
+    /// Puts a buffer back, or returns it to the pool while there are spares, or if it was leased for one message alone.
     #[inline]
     pub(crate) fn recycle(&mut self, mut buffer: Local) {
         if buffer.len() > SEND_BUFFER {
-            return self.placing.push(buffer);
+            if buffer.len() == self.placing_octets {
+                self.placing.push(buffer);
+            }
+            return;
         }
         if self.spares > 0 {
             self.spares -= 1;

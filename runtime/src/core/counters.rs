@@ -36,6 +36,10 @@ counts! {
         pub arguments_along: u64,
         /// Arguments sent along with the messages of their Calls (round-trip extensions).
         pub arguments_sent_along: u64,
+        /// Results sent along with the messages of their Replies (round-trip extensions).
+        pub results_sent_along: u64,
+        /// Results of Calls of ours that came along with the messages of their Replies.
+        pub results_along: u64,
         /// Calls received with a Write chunk for a result.
         pub write_chunks: u64,
         /// Calls received with a Reply chunk.
@@ -46,7 +50,7 @@ counts! {
         pub parts_sent: u64,
         /// Octets of such messages received, and of continued ones sent, all of which were copied.
         pub part_bytes: u64,
-        /// Octets of arguments that came or went along with the messages of their Calls, each copied by this end once.
+        /// Octets of arguments and results that came or went along with their messages, each copied by this end once.
         pub bytes_along: u64,
         /// Octets of data items copied because they came or went unreduced.
         pub bytes_unreduced: u64,

@@ -40,6 +40,7 @@ mod aim;
 mod along;
 mod call_only;
 mod calls;
+mod directed;
 mod encoded;
 mod exit;
 mod exposed_leases;
@@ -201,7 +202,7 @@ impl Requester {
         let octets = argument.map_or(0, |octets| octets + encoded.length);
         let goes_along = octets > 0 && octets <= grant.placing_max;
         let has_left = grant.is_plain
-            && !grant.is_for_a_group(octets)
+            && !grant.is_queued(octets)
             && (goes_along && self.along_at_once(common, grant, port, (named, &encoded), request)
                 || self.open_at_once(common, grant, port, named, request, &encoded));
         if !has_left {

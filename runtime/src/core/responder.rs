@@ -15,19 +15,22 @@
 
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::exchange::Format;
-use haulage_proto::negotiate::Version;
+use haulage_proto::negotiate::{Engine, Version};
 use haulage_proto::rpc::ReplyHeader;
+use haulage_proto::rtrext::Extension;
 use haulage_proto::v1::padding::Padding;
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::verbs::Handle;
+use haulage_proto::xdr::UNIT;
 
 use self::answer::Answer;
+use self::directed::Directing;
 use super::common::Common;
-use super::connection::{Connection, Directions, Terms};
+use super::connection::{Connection, Directions};
 use super::memory::{Charge, MemoryGrant, Purpose, Wanted};
-use super::program::{Header, Offers, Programs, ReadChunk, Room, Unserved};
+use super::program::{Header, Offers, Programs, ReadChunk, Room, Served, Unserved};
 use super::receives::{Filled, Message};
 use super::table::{Owned, OwnedTable};
 use super::turns::Turns;
@@ -41,6 +44,7 @@ use crate::service::{ReducedArgument, Refusal, Reply};
 pub(crate) mod answer;
 mod arrived;
 mod chunks;
+mod directed;
 mod fetch;
 mod read;
 mod send;
@@ -98,6 +102,10 @@ pub(crate) struct ServedCall {
     room: Room,
     /// The memory charged to the connection for this Call.
     pub(super) charge: Charge,
+    /// How the results are to come, if the Call says that: then `writes` has the memory of each direction.
+    pub(super) directing: Option<Box<Directing>>,
+    /// Octets of its Payload stream, if the Call gives directions.
+    pub(super) length: usize,
     /// Whether results may go into the Write chunks. Settled when the service first runs.
     pub(super) reduces: bool,
     pub(super) stage: Stage,
@@ -250,15 +258,16 @@ impl Responder {
         message: Message,
         charge: Charge,
     ) {
-        let ArrivedCall { xid, invalidate, body, reads, writes, reply, .. } = call;
+        let ArrivedCall { xid, invalidate, body, reads, writes, reply, directing, .. } = call;
         let along = reads.iter().filter(|read| read.source.is_along()).count();
         let counters = &mut common.counters;
         counters.call_chunks += u64::from(body.len() > 0);
         counters.read_chunks += (reads.len() - along) as u64;
         counters.arguments_along += along as u64;
-        counters.write_chunks += writes.len() as u64;
+        counters.write_chunks += writes.iter().filter(|write| write.len() > 0).count() as u64;
         counters.reply_chunks += u64::from(reply.is_some());
-        let served = ServedCall { invalidate, writes, reply, ..ServedCall::with(key, xid, None) };
+        let served = ServedCall::with(key, xid, None);
+        let served = ServedCall { invalidate, writes, reply, directing, ..served };
         let mut served = served.charged(charge);
         if let Some(error) = call.refused.or_else(|| served.excess(reads.as_slice())) {
             served.message = Some(message);
@@ -279,6 +288,7 @@ impl Responder {
             Some(octets) => octets.bytes().get(..message.payload.end as usize).unwrap_or_default(),
         };
         served.padding = call.padding.map(Box::new);
+        served.length = payload.len();
         let judged = served.judge(common, payload, reads.as_slice());
         served.message = Some(message);
         //~ V2-7.3.1-3: `` -> `let judged = match judged {
@@ -509,6 +519,8 @@ impl ServedCall {
             reply_body: None,
             room: Room::default(),
             charge: Charge::default(),
+            directing: None,
+            length: 0,
             reduces: false,
             stage: Stage::Later,
         }
@@ -535,9 +547,16 @@ impl ServedCall {
         &mut self,
         header: &ReplyHeader,
         mut reply: Reply,
-        terms: &Terms,
+        connection: &Connection,
         messages_max: u32,
     ) -> Result<(), (Reply, ErrorBody)> {
+        if self.directing.is_some()
+            && let Engine::Two(two) = connection.engine.engine()
+            && let Some(extension) = two.extension()
+        {
+            return self.answer_directed(header, reply, extension);
+        }
+        let terms = connection.session.terms();
         let end = std::mem::take(&mut reply.at);
         reply.results(|w| header.encode(w));
         reply.at = reply.at.max(end);
@@ -561,6 +580,16 @@ impl ServedCall {
     /// Returns whether RDMA Reads of ours are under way for the Call.
     const fn is_being_read(&self) -> bool {
         matches!(self.stage, Stage::Fetching { .. } | Stage::Reading { .. })
+    }
+
+    /// Returns whether the Call directs how its results come.
+    pub(crate) const fn is_directing(&self) -> bool {
+        self.directing.is_some()
+    }
+
+    /// Returns the octets that the header of its Reply may have beyond one that returns its Write chunks.
+    pub(crate) const fn more_header(&self) -> usize {
+        if self.is_directing() { 2 * UNIT * (1 + self.writes.len()) } else { 0 }
     }
 
     /// Returns the octets of memory that its Reply may take if that is made in memory of its own.
@@ -608,7 +637,23 @@ impl ServedCall {
         let arguments = served.check_chunks(header.procedure, &offers, connection, &common.pool);
         let arguments = arguments.map_err(Unserved::Refused)?;
         self.room = served.room(header.procedure, &offers, connection, &common.limits);
+        if self.directing.is_some() {
+            self.direct(served, connection, &common.limits);
+        }
         Ok(arguments)
+    }
+
+    /// Settles how long the results of a Call with directions may be, and the memory that its Reply takes.
+    #[cold]
+    fn direct(&mut self, served: &Served, connection: &Connection, limits: &Limits) {
+        let Engine::Two(two) = connection.engine.engine() else { return };
+        let terms = two.extension().and_then(Extension::terms);
+        let (Some(directing), Some(terms)) = (&mut self.directing, terms) else { return };
+        directing.settle(terms, served.results_end(self.header.procedure));
+        let sends = self.reduces && directing.sends(false);
+        let body = if sends { limits.response_buffer() } else { 0 };
+        let result = served.result_room(self.header.procedure, self.offered());
+        self.room = Room { body, result };
     }
 
     /// Judges a Call that came in a record, and notes the parts of its header.
@@ -648,6 +693,9 @@ impl ServedCall {
     /// Returns the octets of each Write chunk offered for a result that may be reduced.
     pub(crate) fn offered(&self) -> Items<u64> {
         let writes = if self.reduces { self.writes.as_slice() } else { &[] };
+        if let Some(directing) = &self.directing {
+            return directing.offered(writes);
+        }
         writes.iter().map(Segments::length).collect()
     }
 }

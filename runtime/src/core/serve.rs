@@ -256,7 +256,8 @@ fn go_on<S: Service>(
     let stage = std::mem::replace(&mut call.stage, Stage::Later);
     common.memory.keep_promise(&mut call.charge);
     // Without memory for the Reply chunk, the Reply is limited to the length of a message.
-    let body = call.reply_body.take();
+    // The memory for a Reply with directions is for its message.
+    let body = if call.is_directing() { None } else { call.reply_body.take() };
     let length_max = body.as_ref().map_or(fits_inline, Local::len);
     let mut reply = Reply::new(buffer, body, length_max, call.offered());
     let acted = match stage {
@@ -360,7 +361,8 @@ fn session(
     if let Some(connection) = common.connections.get(call.connection) {
         let terms = connection.session.terms();
         let programs = Rc::clone(connection.session.serves()?);
-        return Some((programs, terms.version, terms.reply_max(call.writes.as_slice())));
+        let inline = terms.reply_max(call.writes.as_slice()) - call.more_header();
+        return Some((programs, terms.version, inline));
     }
     common.streams.get(call.connection)?;
     // Over TCP, as in version 1, every Call has a Reply.
@@ -374,7 +376,9 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
     let key = call.connection;
     let header = match acted {
         Acted::Later(deferred) => {
-            call.reply_body = reply.body.take();
+            if !call.is_directing() {
+                call.reply_body = reply.body.take();
+            }
             recycle(common, reply);
             if let Some(Deferred { is_resumed, reduces, header }) = deferred {
                 (call.header, call.reduces) = (header, reduces);
@@ -418,7 +422,7 @@ fn answer(
     };
     //~ V2-6.6.2-1: `common.limits.reply_messages_max(&connection.engine)` -> `1`
     let messages_max = common.limits.reply_messages_max(&connection.engine);
-    match call.answer(header, reply, connection.session.terms(), messages_max) {
+    match call.answer(header, reply, connection, messages_max) {
         Ok(()) => {
             connection.outbox.push_reply(name);
             common.memory.begin_sending(&mut connection.share);

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use haulage_mr_pool::Invalidated;
 use haulage_proto::negotiate::{self, Engine, Event as EngineEvent, Input, Output, Received};
+use haulage_proto::rtrext::Extension;
 use haulage_proto::time::Instant;
 use haulage_proto::v1;
 use haulage_proto::v2;
@@ -13,13 +14,16 @@ use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::Message as HeaderOf;
 use haulage_proto::verbs::{QpNum, Status};
 
+use super::common::Common;
 use super::connection::{Attempt, Change, Connection, End};
+use super::gathered::payload_of;
 use super::inner::Inner;
 use super::receives::{Filled, Message};
 use super::records;
 use super::responder::ArrivedCall;
 use super::trace::Manner;
 use super::work::{Held, Name, Reader};
+use crate::items::Items;
 use crate::key::{ConnectionKey, Transport};
 use crate::provider::{DisconnectReason, Done, Quiesced};
 use crate::service::{CallError, Ended};
@@ -247,7 +251,14 @@ impl Inner {
         //~   }`
         match event {
             Some(EngineEvent::Call) => self.take_call(key, &decoded, message, received),
-            Some(EngineEvent::Reply) => return self.take_reply(key, &decoded, received, proof),
+            Some(EngineEvent::Reply) => {
+                return match decoded {
+                    Received::Two(Ok(HeaderOf::Extended(_))) => {
+                        self.take_response(key, message, received, proof)
+                    }
+                    _ => self.take_reply(key, &decoded, received, proof),
+                };
+            }
             _ => self.common.receives.give_back(received),
         }
         proof.is_none()
@@ -347,6 +358,44 @@ impl Inner {
             return requester.calls.on_reply_of_5666(common, key, &reply, message, proof);
         }
         requester.calls.on_reply(common, key, reply.xid, &reply.lists, message, proof)
+    }
+
+    /// Takes in a Reply in transmissions, of which the last has arrived. Returns false if the connection must be closed.
+    #[cold]
+    fn take_response(
+        &mut self,
+        key: ConnectionKey,
+        message: &[u8],
+        received: Filled,
+        proof: Option<Invalidated<'_>>,
+    ) -> bool {
+        let Self { requester, common, .. } = self;
+        let (gathered, charge) = common.take_continued(key).unzip();
+        let Common { connections, pool, .. } = common;
+        let taken = connections.get(key).and_then(|connection| {
+            let Engine::Two(two) = connection.engine.engine() else { return None };
+            let whole = two.extension().and_then(Extension::whole)?;
+            let octets = gathered.as_ref().map_or(message, |gathered| gathered.octets.bytes());
+            let arrived = (octets, gathered.as_ref());
+            let taken = requester.calls.take_items((key, connection), &whole, arrived, pool);
+            Some((whole.xid, payload_of(&whole), taken))
+        });
+        if let Some(connection) = connections.get_mut(key) {
+            connection.life.count(Kind::Reply, 1);
+            if let Engine::Two(two) = connection.engine.engine_mut() {
+                two.release();
+            }
+        }
+        common.discharge(key, charge.unwrap_or_default());
+        let Some((xid, payload, taken)) = taken else {
+            common.receives.give_back(received);
+            return proof.is_none();
+        };
+        let message = Message::new(received, payload, gathered);
+        let lengths = taken.as_ref().map(Items::as_slice).unwrap_or_default();
+        common.counters.results_along += lengths.len() as u64;
+        common.counters.bytes_along += lengths.iter().sum::<usize>() as u64;
+        requester.calls.on_answer(common, (key, xid), message, proof, |_| taken.map(drop))
     }
 
     /// Applies one input to a connection's engine and carries out what it asks for. Returns the event of the message

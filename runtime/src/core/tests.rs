@@ -843,6 +843,7 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
 mod along;
 mod anew;
 mod call_only;
+mod directed;
 mod endings;
 mod hosts;
 mod in_place;

@@ -92,6 +92,17 @@ impl Data {
         one.into_iter().chain(pieces.into_iter().flatten())
     }
 
+    /// Returns the octets of a range, part by part.
+    pub(crate) fn parts_of(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+        let mut end = 0;
+        self.parts().map(move |part| {
+            let start = end;
+            end += part.len();
+            let [from, to] = [range.start, range.end].map(|at| at.clamp(start, end) - start);
+            part.get(from..to).unwrap_or_default()
+        })
+    }
+
     /// Appends the octets and their padding.
     pub(crate) fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         self.parts().try_for_each(|part| w.put(part))?;

@@ -63,6 +63,8 @@ pub struct Reply {
 pub(crate) struct Chunk {
     offered: u64,
     pub(crate) data: Data,
+    /// Where in the Payload stream the item is missing, if there is one.
+    at: Option<usize>,
 }
 
 /// An item that a Payload stream has no room for: it is put in as the stream leaves in several messages.
@@ -83,8 +85,8 @@ pub(crate) struct LeftOut {
 enum ItemPlace {
     /// There is no such item.
     None,
-    /// It goes into the first Write chunk.
-    Chunk,
+    /// It goes into the first Write chunk, and is missing here in the Payload stream.
+    Chunk(usize),
     /// It belongs into the Payload stream, which has no room for it.
     LeftOut(LeftOut),
 }
@@ -99,7 +101,8 @@ impl Reply {
     ) -> Self {
         let mut chunks = offered.into_iter();
         let offered = chunks.next();
-        let further = chunks.map(|offered| Chunk { offered, data: Data::Empty }).collect();
+        let further =
+            chunks.map(|offered| Chunk { offered, data: Data::Empty, at: None }).collect();
         Self {
             message: Outgoing::within(buffer),
             body,
@@ -190,7 +193,7 @@ impl Reply {
         if index == 0 {
             //~ V2-4.5.3.2-2: `self.offered` -> `self.offered.filter(|_| self.further.is_empty())`
             if self.offered.is_some_and(|offered| offered >= length as u64) {
-                self.place = ItemPlace::Chunk;
+                self.place = ItemPlace::Chunk(at);
                 self.data = data;
                 return;
             }
@@ -199,8 +202,8 @@ impl Reply {
             && chunk.offered >= length as u64
         {
             // [V2-4.5.3.4-2] whatever its type.
-            //~ V2-4.5.3.4-2: `chunk.data = data;` -> `drop(data);`
-            chunk.data = data;
+            //~ V2-4.5.3.4-2: `(data, Some(at))` -> `(Data::Empty, Some(at))`
+            (chunk.data, chunk.at) = (data, Some(at));
             return;
         }
         let octets = length.next_multiple_of(4);
@@ -242,7 +245,7 @@ impl Reply {
     }
 
     /// Returns the index and the length of the first eligible item that belongs into the Payload stream, if there is one.
-    const fn first_unreduced(&self) -> Option<(u32, u32)> {
+    pub(crate) const fn first_unreduced(&self) -> Option<(u32, u32)> {
         if self.unreduced_octets == 0 { None } else { Some(self.first_unreduced) }
     }
 
@@ -281,7 +284,7 @@ impl Reply {
     const fn limit(&self) -> usize {
         match self.place {
             ItemPlace::LeftOut(LeftOut { length_max, .. }) => length_max,
-            ItemPlace::None | ItemPlace::Chunk => self.length_max,
+            ItemPlace::None | ItemPlace::Chunk(_) => self.length_max,
         }
     }
 
@@ -289,7 +292,7 @@ impl Reply {
     pub(crate) const fn left_out(&self) -> Option<LeftOut> {
         match self.place {
             ItemPlace::LeftOut(item) => Some(item),
-            ItemPlace::None | ItemPlace::Chunk => None,
+            ItemPlace::None | ItemPlace::Chunk(_) => None,
         }
     }
 
@@ -316,7 +319,7 @@ impl Reply {
     pub(crate) const fn length(&self) -> usize {
         match self.place {
             ItemPlace::LeftOut(LeftOut { octets, .. }) => self.at.saturating_add(octets),
-            ItemPlace::None | ItemPlace::Chunk => self.at,
+            ItemPlace::None | ItemPlace::Chunk(_) => self.at,
         }
     }
 
@@ -324,7 +327,32 @@ impl Reply {
     pub(crate) fn forget_results(&mut self) {
         self.length_max = self.limit();
         (self.at, self.data, self.place) = (0, Data::Empty, ItemPlace::None);
-        self.further.as_mut_slice().iter_mut().for_each(|chunk| chunk.data = Data::Empty);
+        for chunk in self.further.as_mut_slice() {
+            (chunk.data, chunk.at) = (Data::Empty, None);
+        }
+    }
+
+    /// Takes out the reduced items, in order, with the places in the Payload stream where they are missing.
+    pub(crate) fn take_reduced(&mut self) -> Vec<(usize, Data)> {
+        let first = match self.place {
+            ItemPlace::Chunk(at) => Some((at, std::mem::replace(&mut self.data, Data::Empty))),
+            ItemPlace::None | ItemPlace::LeftOut(_) => None,
+        };
+        let further = self.further.take().into_iter();
+        let further = further.filter_map(|chunk| Some((chunk.at?, chunk.data)));
+        first.into_iter().chain(further).collect()
+    }
+
+    /// Puts a reduced item back into the Payload stream, at `at`. `None` if it has no room there.
+    pub(crate) fn put_back(&mut self, at: usize, data: &Data) -> Option<()> {
+        let end = self.at + data.len().next_multiple_of(4);
+        let stream = self.message.room().get_mut(HEADER_ROOM..)?.get_mut(..end)?;
+        let (_, rest) = stream.split_at_mut_checked(at)?;
+        let behind = self.at.checked_sub(at)?;
+        rest.copy_within(..behind, rest.len() - behind);
+        data.encode(&mut Writer::new(rest)).ok()?;
+        self.at = end;
+        Some(())
     }
 
     /// Returns whether the results are those that the binding declares: at most `results_max` octets beside `items` eligible

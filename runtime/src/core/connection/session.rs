@@ -5,7 +5,7 @@ use std::rc::Rc;
 use haulage_proto::exchange::{self, UnchunkedMax};
 use haulage_proto::negotiate::{Engine as Spoken, ReplyChunks, Version};
 use haulage_proto::rpc::{CallHeader, ReplyHeader};
-use haulage_proto::rtrext::{Extension, XMTREQ};
+use haulage_proto::rtrext::{Extension, XMTREQ, XMTRESP};
 use haulage_proto::v1::private_data::Agreement;
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::reverse::Level;
@@ -91,9 +91,10 @@ impl Session {
         self.identity = Rc::new(identity);
     }
 
-    /// Has data items of our Calls not come along with their messages any more: the peer takes none.
+    /// Has our Calls go without round-trip extensions from now on: the peer takes none.
     pub(crate) const fn stop_placing(&mut self) {
         (self.terms.placing_max, self.terms.grouping_max) = (0, 0);
+        self.terms.directs = false;
     }
 
     /// Returns the terms for version 1.
@@ -182,6 +183,8 @@ pub(crate) struct Terms {
     pub(crate) placing_max: usize,
     /// Octets of the longest such Call in several messages; none if the peer takes none.
     pub(crate) grouping_max: usize,
+    /// Whether Calls of ours may direct how their results come (round-trip extensions).
+    pub(crate) directs: bool,
 }
 
 impl Terms {
@@ -238,6 +241,13 @@ impl Terms {
                 }),
             _ => (0, 0),
         };
+        let directs = match engine {
+            Spoken::Two(two) if Self::takes_chunks(engine, role) => {
+                let terms = two.extension().and_then(Extension::terms);
+                terms.is_some_and(|terms| terms.allows(XMTREQ) && terms.allows(XMTRESP))
+            }
+            _ => false,
+        };
         Self {
             version,
             calls,
@@ -247,6 +257,7 @@ impl Terms {
             read_reply_max,
             placing_max,
             grouping_max,
+            directs,
         }
     }
 

@@ -1,4 +1,5 @@
-//! Calls whose arguments go along with their messages (round-trip extensions, Send-based placement).
+//! Calls by the round-trip extensions: their arguments go along with their messages (Send-based placement), and they direct
+//! how their results come.
 //!
 //! # Normal operation
 //! A short argument is copied behind the headers and the Payload stream, to where the parts of the peer's Receives begin
@@ -15,18 +16,19 @@ use haulage_proto::exchange::{CallPlan, Format};
 use haulage_proto::negotiate::{Engine, Refusal};
 use haulage_proto::rtrext::item::Item;
 use haulage_proto::rtrext::plan::{
-    Content, Kind as MessageKind, Outgoing as Message, Plan, SingleTransmission, Source,
+    Content, Directive, Kind as MessageKind, Outgoing as Message, Plan, SingleTransmission, Source,
 };
 use haulage_proto::rtrext::properties::Terms;
 use haulage_proto::rtrext::report::{MessageType, Report};
 use haulage_proto::v2::connection::Sending;
 use haulage_proto::v2::continuation::Kind as MessageOf;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::verbs::HeaderPatch;
+use haulage_proto::verbs::{Handle, HeaderPatch, Segment};
 use haulage_proto::xdr::Writer;
 
 use super::Requester;
 use super::calls::{Found, Named};
+use super::directed::Way;
 use super::encoded::Encoded;
 use super::exposed_leases::ExposedLeases;
 use super::lease::{CallLease, LeaseRole};
@@ -40,10 +42,11 @@ use crate::core::outbox::Left;
 use crate::items::Items;
 use crate::key::ConnectionKey;
 use crate::limits::HEADER_ROOM;
+use crate::outgoing::segments::Segments;
 use crate::provider::{Head, Outgoing, Port};
 use crate::service::Request;
 
-/// The messages with the arguments of their Call, for which there are buffers.
+/// The messages of a Call with its arguments, for which there are buffers.
 pub(super) struct Along {
     plan: Planned,
     /// The place of each item among the arguments of the Call.
@@ -54,30 +57,36 @@ pub(super) struct Along {
 
 /// How the arguments of a Call go along.
 enum Planned {
-    /// In one message.
+    /// In one message that gives no directions.
     Single(SingleTransmission),
-    /// In several.
+    /// In several messages, or in one that gives directions.
     Group(Box<PlannedGroup>),
 }
 
-/// A Call in several messages.
+/// A Call in several messages, or with directions.
 struct PlannedGroup {
     plan: Plan,
     items: Vec<Item<Source>>,
+    /// How the results are to come; none if the Call gives no directions.
+    ways: Items<Way>,
     /// Octets of the Payload stream.
     payload: usize,
 }
 
 impl Along {
-    /// Plans the messages of a Call that has these chunks otherwise. `None` if its arguments do not go along: there is a chunk
-    /// for something else, the peer does not take them, there are no credits for several messages, or all buffers for such
-    /// messages are in use.
+    /// Plans the messages of a Call of this procedure that has these chunks otherwise. `None` if it goes by chunks: there is a
+    /// chunk for something else, the peer does not take its arguments or its directions, there are no credits for several
+    /// messages, or all buffers for such messages are in use.
     pub(super) fn of(
         plan: &CallPlan,
-        encoded: &Encoded,
+        (procedure, encoded): (u32, &Encoded),
         connection: &mut Connection,
         buffers: &mut SendBuffers,
     ) -> Option<Self> {
+        if !plan.writes.is_empty() && plan.format == Format::Simple {
+            let ways = Way::of_each(plan, procedure, connection)?;
+            return Self::in_several(plan, (encoded, ways), connection, buffers);
+        }
         let octets = octets(plan)? + encoded.length;
         let terms = connection.session.terms();
         if octets <= terms.placing_max
@@ -86,6 +95,7 @@ impl Along {
             return Some(along);
         }
         let may_be_several = octets <= terms.grouping_max;
+        let encoded = (encoded, Items::None);
         may_be_several.then(|| Self::in_several(plan, encoded, connection, buffers)).flatten()
     }
 
@@ -104,11 +114,11 @@ impl Along {
         Some(Self { plan: plan_of, indices: indices(plan), rooms: Items::One(room) })
     }
 
-    /// Plans the messages of a Call that does not fit one. There are credits for all of them now.
+    /// Plans the messages of a Call that does not fit one, or that gives directions. There are credits for all of them now.
     #[cold]
     fn in_several(
         plan: &CallPlan,
-        encoded: &Encoded,
+        (encoded, ways): (&Encoded, Items<Way>),
         connection: &mut Connection,
         buffers: &mut SendBuffers,
     ) -> Option<Self> {
@@ -119,8 +129,13 @@ impl Along {
             place: Source::Send,
         });
         let (items, payload) = (items.collect::<Vec<_>>(), encoded.length);
-        let divided = Plan::new(terms(connection)?, &request(&items, payload)).ok()?;
-        let group = PlannedGroup { plan: divided, items, payload };
+        // Segments are as long, whatever they name.
+        let unnamed = |length: &u32| Segments::collect(plan.split(Handle(0), 0, *length));
+        let unnamed: Items<Segments> = plan.writes.iter().map(unnamed).collect();
+        let unnamed: Items<_> = unnamed.iter().map(Segments::as_slice).collect();
+        let with = |message: &Message<'_>| Plan::new(terms(connection)?, message).ok();
+        let divided = request((&items, payload), (&ways, unnamed.as_slice()), with)?;
+        let group = PlannedGroup { plan: divided, items, ways, payload };
         if connection.engine.may_post(&sending(&group.plan)).is_err() {
             // A Call does not wait for credits where it can go by chunks (rtrext-03 section 4.3).
             connection.engine.give_up(MessageOf::Call);
@@ -148,6 +163,14 @@ impl Along {
         }
     }
 
+    /// Returns how the results are to come; none if the Call gives no directions.
+    pub(super) const fn ways(&self) -> &Items<Way> {
+        match &self.plan {
+            Planned::Single(_) => &Items::None,
+            Planned::Group(group) => &group.ways,
+        }
+    }
+
     /// Writes the messages, in order: their headers, the Payload stream, which is in `buffer`, and the arguments.
     pub(super) fn seal(
         self,
@@ -157,6 +180,9 @@ impl Along {
         HeaderPatch { xid, credit }: HeaderPatch,
     ) -> Items<(Head<'static>, Outgoing)> {
         leases.is_along = true;
+        leases.ways = self.ways().clone();
+        let writes: Items<Segments> = leases.offered_to_write().cloned().collect();
+        let writes: Items<_> = writes.iter().map(Segments::as_slice).collect();
         let octets = leases.arguments().map(|argument| match argument {
             CallLease::Local(argument) => argument.bytes(),
             CallLease::None | CallLease::Exposed(_) => &[],
@@ -177,13 +203,10 @@ impl Along {
                 Planned::Group(group) => {
                     let items: Items<&[u8]> = items.clone().collect();
                     let content = Content { payload, items: items.as_slice() };
-                    group.plan.encode(
-                        w,
-                        nth,
-                        (xid, credit),
-                        &request(&group.items, group.payload),
-                        content,
-                    )
+                    let of = (&group.items[..], group.payload);
+                    request(of, (&group.ways, writes.as_slice()), |message| {
+                        group.plan.encode(w, nth, (xid, credit), message, content)
+                    })
                 }
             };
             assert!(written.is_ok(), "the room is as long as the plan says");
@@ -207,7 +230,9 @@ impl Along {
             Planned::Group(group) => {
                 counters.bytes_along +=
                     group.items.iter().map(|item| u64::from(item.length)).sum::<u64>();
-                counters.parts_sent += self.rooms.len() as u64;
+                if self.rooms.len() > 1 {
+                    counters.parts_sent += self.rooms.len() as u64;
+                }
             }
         }
     }
@@ -228,15 +253,26 @@ fn terms(connection: &Connection) -> Option<&Terms> {
     two.extension()?.terms()
 }
 
-/// Describes a Call with these items, whose Payload stream has `payload` octets. Its results take the ways of the base
-/// protocol.
-const fn request(items: &[Item<Source>], payload: usize) -> Message<'_> {
-    let kind = MessageKind::Request { rsd: &[], rsbuf: 0 };
-    Message { kind, payload_length: payload, items }
+/// Calls `f` with the description of a Call with these items, whose Payload stream has `payload_length` octets. It directs how
+/// its results come, whose rooms are exposed as `writes`; if there are no ways, they take those of the base protocol.
+fn request<R>(
+    (items, payload_length): (&[Item<Source>], usize),
+    (ways, writes): (&Items<Way>, &[&[Segment]]),
+    f: impl FnOnce(&Message<'_>) -> R,
+) -> R {
+    let directions = ways.iter().zip(writes).map(|(way, write)| way.direction(write));
+    let directions: Items<_> = directions.collect();
+    // All results are caused by the whole Call.
+    let set = [Directive { begin: 0, end: u32::MAX, items: directions.as_slice() }];
+    let rsd = if directions.is_empty() { &[][..] } else { &set };
+    f(&Message { kind: MessageKind::Request { rsd, rsbuf: 0 }, payload_length, items })
 }
 
 /// Describes the messages of a group, which need as many credits.
 fn sending(plan: &Plan) -> Sending {
+    if plan.transmissions() == 1 {
+        return Sending::CALL;
+    }
     let messages = u32::try_from(plan.transmissions()).unwrap_or(u32::MAX);
     //~ RTR-4.3-1: `{ messages }` -> `{ messages: messages.min(1) }`
     Sending { format: Format::Continued { messages }, ..Sending::CALL }

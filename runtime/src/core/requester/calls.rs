@@ -94,7 +94,7 @@ pub(super) struct Kept {
 }
 
 /// A Call in its slot.
-pub(super) struct Found<'a> {
+pub(crate) struct Found<'a> {
     pub(super) call: &'a mut MadeCall,
     pub(super) exposed_leases: &'a mut ExposedLeases,
     pub(super) kept: &'a mut Kept,
@@ -395,26 +395,45 @@ impl MadeCalls {
         message: Message,
         proof: Option<Invalidated<'_>>,
     ) -> bool {
+        let check = |found: &mut Found<'_>| {
+            let (version, offered) = (found.call.version, Offered::default());
+            let checked = if found.call.opens {
+                found.exposed_leases.check(version, lists)
+            } else {
+                // A valid Reply to a Call without chunks is inline.
+                check_reply(version, &offered, lists).map(drop)
+            };
+            checked.map_err(|fault| CallError::BadReply(fault.rule()))
+        };
+        self.on_answer(common, (key, xid), message, proof, check)
+    }
+
+    /// Takes in a Reply of any form, which `check` checks. `proof` names the handle that its Send invalidated. Returns false
+    /// if the connection must be closed.
+    #[inline]
+    pub(crate) fn on_answer(
+        &mut self,
+        common: &mut Common,
+        (key, xid): (ConnectionKey, u32),
+        message: Message,
+        proof: Option<Invalidated<'_>>,
+        check: impl FnOnce(&mut Found<'_>) -> Result<(), CallError>,
+    ) -> bool {
         let slot = self.find_answered(key, xid);
-        let Some((slot, found)) = slot.and_then(|slot| Some((slot, self.get_mut(slot)?))) else {
+        let Some((slot, mut found)) = slot.and_then(|slot| Some((slot, self.get_mut(slot)?)))
+        else {
             // The message answers no Call, or one that was given up.
             common.counters.replies_unmatched += 1;
             common.receives.give_back(message.received);
             return proof.is_none();
         };
+        let checked = check(&mut found);
         let Found { call, exposed_leases, kept, .. } = found;
         // The peer may not invalidate a handle of another Call.
-        let (checked, stray) = if call.opens {
-            (
-                exposed_leases.check(call.version, lists),
-                proof.and_then(|proof| exposed_leases.fence(proof)),
-            )
-        } else {
-            // A valid Reply to a Call without chunks is inline.
-            (check_reply(call.version, &Offered::default(), lists).map(drop), proof)
-        };
-        if let Err(fault) = checked {
-            kept.error = Some(CallError::BadReply(fault.rule()));
+        let stray =
+            if call.opens { proof.and_then(|proof| exposed_leases.fence(proof)) } else { proof };
+        if let Err(error) = checked {
+            kept.error = Some(error);
         }
         kept.reply = Some(message);
         call.stage = Stage::Fencing;

@@ -1,6 +1,7 @@
 //! The leases that a Call of ours exposes to the peer. Most Calls expose none, so this record lies apart from them.
 
 use haulage_mr_pool::{Exposed, Invalidated, Local, Pool};
+use haulage_proto::chunk::Returned;
 use haulage_proto::exchange::{
     Arrived, Body, CallPlan, Format, Offered, ReplyFault, ReplyLists, check_reply,
 };
@@ -8,6 +9,7 @@ use haulage_proto::negotiate::Version;
 use haulage_proto::verbs::{Handle, Segment};
 
 use super::again::SentCall;
+use super::directed::Way;
 use super::further::{Further, FurtherLease};
 use super::lease::{CallLease, LeaseRole, ReadStream};
 use crate::items::Items;
@@ -31,8 +33,11 @@ pub(crate) struct ExposedLeases {
     placed: [u32; ITEMS_MAX as usize],
     /// A remote caller's buffer, for the results.
     pub(crate) lent: Option<Local>,
-    /// Whether the arguments went along with the message: copied, and not exposed.
+    /// Whether the Call goes by the round-trip extensions: its arguments go along with the message, copied and not exposed,
+    /// and it may direct how its results come.
     pub(super) is_along: bool,
+    /// How the results of such a Call are to come; none if it gives no directions.
+    pub(super) ways: Items<Way>,
     /// What it takes to send the Call again.
     pub(super) sent: SentCall,
     /// The Payload stream of a Reply that the server exposes.
@@ -114,9 +119,14 @@ impl ExposedLeases {
 
     /// Returns our own record of the Write chunks that we offered.
     pub(super) fn writes(&self) -> Items<&[Segment]> {
+        self.offered_to_write().map(Segments::as_slice).collect()
+    }
+
+    /// Returns the segments of each Write chunk that we offered.
+    pub(super) fn offered_to_write(&self) -> impl Iterator<Item = &Segments> {
         let further = self.further.of(LeaseRole::Result).map(|one| &one.offered);
         let all = std::iter::once(&self.offered[0]).chain(further);
-        all.map_while(|offered| Some(offered.as_ref()?.as_slice())).collect()
+        all.map_while(Option::as_ref)
     }
 
     /// Returns every lease.
@@ -250,12 +260,29 @@ impl ExposedLeases {
         lists: &ReplyLists<'_>,
     ) -> Result<(), ReplyFault> {
         let [_, reply] = &self.offered;
-        let writes = self.writes();
+        let is_directed = self.is_along && !self.ways.is_empty();
+        // A Reply of the base protocol to a Call with directions has its results in the Payload stream.
+        let writes = match lists.writes.chunk_count() {
+            0 if is_directed => Items::None,
+            _ => self.writes(),
+        };
         let reply = reply.as_ref().map(Segments::as_slice);
         // A Reply gets here with a Read list only where the engine takes some.
         let offered = Offered { writes: writes.as_slice(), reply, reads: true };
-        self.arrived = Some(check_reply(version, &offered, lists)?);
+        let arrived = check_reply(version, &offered, lists)?;
+        let unused = if is_directed { self.ways.len() } else { 0 };
+        let Arrived { writes, .. } = self.arrived.insert(arrived);
+        while writes.len() < unused && writes.push(Returned::default()) {}
         Ok(())
+    }
+
+    /// Notes that a result of `length` octets is in its room, as if the peer had placed it there.
+    pub(super) fn note_placed(&mut self, index: usize, length: usize) {
+        let [_, _, first, _] = &mut self.placed;
+        let further = self.further.of_mut(LeaseRole::Result).map(|one| &mut one.placed);
+        if let Some(placed) = std::iter::once(first).chain(further).nth(index) {
+            *placed = u32::try_from(length).unwrap_or(u32::MAX);
+        }
     }
 
     pub(super) fn is_fenced(&self) -> bool {

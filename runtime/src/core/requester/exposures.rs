@@ -6,6 +6,7 @@ use haulage_proto::negotiate::CallChunks;
 use haulage_proto::verbs::{Access, Handle, Segment};
 use haulage_proto::xdr::pad;
 
+use super::directed::Way;
 use super::encoded::Encoded;
 use super::exposed_leases::ExposedLeases;
 use super::lease::{CallLease, LeaseRole};
@@ -189,6 +190,22 @@ impl ExposedLeases {
             self.offered[1] = Some(segments);
         }
         Ok(exposures)
+    }
+
+    /// Exposes the rooms for the results that are to come by RDMA Write.
+    pub(super) fn expose_rooms(
+        &mut self,
+        plan: &CallPlan,
+        ways: &[Way],
+        port: &mut (impl Port + ?Sized),
+    ) -> Result<(), Unready> {
+        for ((room, offered), way) in self.rooms().zip(ways) {
+            *offered = Some(match way {
+                Way::Write => expose(port, plan, room, Access::RemoteWrite)?,
+                Way::Inline | Way::Send => Segments::default(),
+            });
+        }
+        Ok(())
     }
 }
 

@@ -154,13 +154,21 @@ impl Requester {
         let placed = exposed_leases.place(plan, &common.pool, buffer, encoded);
         if again.is_none()
             && placed.is_ok()
-            && let Some(along) = Along::of(plan, encoded, connection, &mut common.buffers)
+            && let of = (call.procedure, &*encoded)
+            && let Some(along) = Along::of(plan, of, connection, &mut common.buffers)
         {
-            return match connection.engine.try_post(&along.sending()) {
+            let ready = match connection.engine.may_post(&along.sending()) {
+                Ok(()) => exposed_leases.expose_rooms(plan, along.ways().as_slice(), port),
+                Err(unsent) => Err(unsent.into()),
+            };
+            connection.outbox.ring();
+            let ready = ready
+                .and_then(|()| connection.engine.try_post(&along.sending()).map_err(Unready::from));
+            return match ready {
                 Ok(credit) => Ok((Ready::Along(along), credit)),
-                Err(unsent) => {
+                Err(unready) => {
                     along.give_up(&mut common.buffers);
-                    Err(unsent.into())
+                    Err(unready)
                 }
             };
         }

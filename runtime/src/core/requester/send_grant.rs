@@ -45,6 +45,8 @@ pub(crate) struct SendGrant {
     pub(super) placing_max: usize,
     /// Octets of the longest Call whose argument comes along in several messages.
     grouping_max: usize,
+    /// Whether Calls may direct how their results come, which none does under a grant.
+    directs: bool,
     /// The credits of these Calls, and their credit word.
     pub(super) credits: CreditGrant,
 }
@@ -62,7 +64,7 @@ impl SendGrant {
             && connection.outbox.requests() == 0;
         let binding = connection.session.calls().filter(|_| leaves).map(Rc::clone)?;
         let grant = connection.engine.lend(Class::Call, count);
-        let Terms { version, unchunked_max, placing_max, grouping_max, .. } =
+        let Terms { version, unchunked_max, placing_max, grouping_max, directs, .. } =
             *connection.session.terms();
         Some(Self {
             connection: key,
@@ -74,13 +76,19 @@ impl SendGrant {
             unchunked_max,
             placing_max,
             grouping_max,
+            directs,
             credits: grant,
         })
     }
 
-    /// Returns whether a Call of this length may go in several messages, which none does under a grant.
-    pub(super) const fn is_for_a_group(&self, octets: usize) -> bool {
-        octets > self.placing_max && octets <= self.grouping_max
+    /// Returns whether a Call may go in several messages, as it has this length with its argument, or direct how its result
+    /// comes, as it has no argument: none does under a grant.
+    pub(super) const fn is_queued(&self, octets: usize) -> bool {
+        if octets == 0 {
+            self.directs
+        } else {
+            octets > self.placing_max && octets <= self.grouping_max
+        }
     }
 
     /// Opens the send grant of a connection for as many Calls as its credits allow, and aims `port` at the connection.

@@ -8,6 +8,7 @@ use haulage_proto::exchange::{self, Format, Offer, OfferedChunk, Shortage};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::pad;
 
+use super::directed::Response;
 use crate::core::connection::Terms;
 use crate::core::program::Offers;
 use crate::items::Items;
@@ -30,6 +31,8 @@ pub(crate) struct Answer {
     pub(super) left_out: Option<LeftOut>,
     /// The items that go into the Write chunks behind the first one.
     pub(super) further: Items<Data>,
+    /// How the Reply follows the directions of its Call, if that gives any.
+    pub(super) response: Option<Box<Response>>,
 }
 
 /// How the Payload stream of a Reply gets to the client.
@@ -86,7 +89,7 @@ impl Answer {
         let left_out = reply.left_out();
         let Reply { body, data, further, .. } = reply;
         let further = further.into_iter().map(|chunk| chunk.data).collect();
-        Self { buffer, body, length, delivery, data, left_out, further }
+        Self { buffer, body, length, delivery, data, left_out, further, response: None }
     }
 
     /// Returns the octets that go into each of the `count` Write chunks.

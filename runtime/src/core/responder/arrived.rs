@@ -2,19 +2,22 @@
 
 use std::ops::Range;
 
+use haulage_proto::chunk::WriteChunk;
 use haulage_proto::negotiate::{self, Engine, Received};
-use haulage_proto::rtrext::Extension;
+use haulage_proto::rtrext::XMTRESP;
 use haulage_proto::rtrext::extension::Whole;
-use haulage_proto::rtrext::item::{Location, ReceivedItem};
+use haulage_proto::rtrext::item::Location;
 use haulage_proto::v1::header::Padding;
 use haulage_proto::v1::private_data::Agreement;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::Message;
 use haulage_proto::verbs::Handle;
 
-use crate::core::gathered::Gathered;
+use super::directed::Directing;
+use crate::core::gathered::{Gathered, parts, payload_of, wire};
 use crate::core::program::{ArgumentSource, ReadChunk};
 use crate::items::Items;
+use crate::limits::CHUNKS_MAX;
 use crate::outgoing::segments::Segments;
 
 /// A Call that the engine accepted.
@@ -34,6 +37,8 @@ pub(crate) struct ArrivedCall<'a> {
     /// Where in the message that is.
     pub(crate) payload_at: Range<u32>,
     pub(super) padding: Option<Padding>,
+    /// How the results are to come, if the Call says that.
+    pub(super) directing: Option<Box<Directing>>,
     /// Why the Call is not served, whatever it asks for.
     pub(super) refused: Option<ErrorBody>,
 }
@@ -47,8 +52,9 @@ impl<'a> ArrivedCall<'a> {
         agreed: &Agreement,
     ) -> Option<Self> {
         if let (Received::Two(Ok(Message::Extended(_))), Engine::Two(two)) = (decoded, engine) {
-            let whole = two.extension().and_then(Extension::whole)?;
-            return Some(Self::with_items(&whole, message, gathered));
+            let extension = two.extension()?;
+            let answers = extension.terms().is_some_and(|terms| terms.allows(XMTRESP));
+            return Some(Self::with_items(&extension.whole()?, answers, message, gathered));
         }
         let call = negotiate::Call::of(decoded, agreed)?;
         let mut reads: Items<ReadChunk> = call.items().map(ReadChunk::of).collect();
@@ -65,14 +71,20 @@ impl<'a> ArrivedCall<'a> {
             payload: call.payload,
             payload_at: wire(message.len() - call.payload.len())..wire(message.len()),
             padding: call.padding,
+            directing: None,
             refused: None,
         })
     }
 
     /// Describes a Call in transmissions, whose items were checked as it arrived.
     #[cold]
-    fn with_items(whole: &Whole<'_>, message: &'a [u8], gathered: Option<&Gathered>) -> Self {
-        let payload = whole.placement.payload().next().map_or(0..0, |(_, payload)| payload);
+    fn with_items(
+        whole: &Whole<'_>,
+        answers: bool,
+        message: &'a [u8],
+        gathered: Option<&Gathered>,
+    ) -> Self {
+        let payload_at = payload_of(whole);
         let reads = whole.placement.items().filter_map(|item| {
             let source = match item.place {
                 //~ RTR-7.3-2: `chunk.segments()` -> `chunk.segments().take(1)`
@@ -83,53 +95,34 @@ impl<'a> ArrivedCall<'a> {
             //~ RTR-7.3-1: `position: item.disp` -> `position: item.disp + 4`
             Some(ReadChunk { position: item.disp, source })
         });
-        // Replies go by the base protocol, and follow no directions.
-        let refused = !whole.rsd.iter().all(|set| set.items.iter().next().is_none());
+        let directions = || whole.rsd.iter().flat_map(|set| set.items.iter());
+        let is_directing = directions().next().is_some();
+        let segments = |chunk: &WriteChunk<'_>| Segments::collect(chunk.segments());
+        let writes = directions().take(CHUNKS_MAX as usize);
+        let writes = writes.map(|direction| direction.place.segments().map(segments));
+        let refused = match directions().count() {
+            0 => None,
+            // Replies go by the base protocol, and follow no directions.
+            _ if !answers => Some(ErrorBody::WriteChunks { max: 0 }),
+            count if count > CHUNKS_MAX as usize => {
+                Some(ErrorBody::WriteChunks { max: CHUNKS_MAX })
+            }
+            _ => None,
+        };
         Self {
             xid: whole.xid,
             invalidate: None,
             body: Segments::default(),
             reads: reads.collect(),
-            writes: Items::None,
+            writes: writes.map(Option::unwrap_or_default).collect(),
             reply: None,
-            payload: message.get(payload.clone()).unwrap_or_default(),
-            payload_at: wire(payload.start)..wire(payload.end),
+            payload: message
+                .get(payload_at.start as usize..payload_at.end as usize)
+                .unwrap_or_default(),
+            payload_at,
             padding: None,
-            refused: refused.then_some(ErrorBody::WriteChunks { max: 0 }),
+            directing: is_directing.then(|| Box::new(Directing::new(whole.asked()))),
+            refused,
         }
     }
-}
-
-/// Returns the parts of the message that have an item, in order, or the parts of what was gathered. Parts that follow each
-/// other are one.
-fn parts(
-    whole: &Whole<'_>,
-    item: &ReceivedItem<'_>,
-    gathered: Option<&Gathered>,
-) -> Items<Range<usize>> {
-    let mut parts = Items::None;
-    for piece in whole.placement.pieces(item) {
-        let Range { start, end } = match gathered {
-            None => piece.message,
-            Some(gathered) => {
-                // Items are behind the Payload stream of their transmission.
-                let mut streams = whole.placement.payload();
-                let front = streams.nth(piece.transmission).map_or(0, |(_, stream)| stream.end);
-                let at = gathered.behind(piece.transmission);
-                //~ RTR-7.2-1: `.saturating_sub(front)` -> ``
-                let start = at.saturating_add(piece.message.start.saturating_sub(front));
-                start..start.saturating_add(piece.message.len())
-            }
-        };
-        match Items::as_mut_slice(&mut parts).last_mut() {
-            Some(Range { end: last, .. }) if *last == start => *last = end,
-            _ => parts.push(start..end),
-        }
-    }
-    parts
-}
-
-/// Returns an offset in a message as a number of 32 bits: no message is longer.
-fn wire(at: usize) -> u32 {
-    u32::try_from(at).unwrap_or(u32::MAX)
 }

@@ -186,6 +186,12 @@ impl Responder {
             Stage::Waiting(Want::Arguments { arguments, .. }) => {
                 self.settle(common, name, arguments, Err(why));
             }
+            Stage::Waiting(Want::Reply { .. })
+                if call.directing.as_ref().is_some_and(|directing| directing.sends(true)) =>
+            {
+                // Of all errors, this one has the Call go again by chunks, as nothing of it was carried out.
+                self.refuse_kept(common, name, ErrorBody::InvalHtype);
+            }
             Stage::Waiting(Want::Reply { arguments }) => {
                 self.be_ready(common, name, Stage::Ready { arguments });
             }

@@ -9,6 +9,7 @@ use haulage_proto::verbs::HeaderPatch;
 use haulage_proto::xdr::Writer;
 
 use super::answer::{Answer, Delivery};
+use super::directed::send_response;
 use super::{GONE, ServedCall, Stage};
 use crate::core::common::Common;
 use crate::core::outbox::InParts;
@@ -25,6 +26,11 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
     let charge = std::mem::take(&mut call.charge);
     let Stage::Replying(answer) = call.stage else { panic!("a Reply waits with its message") };
     let Some(connection) = common.connections.get_mut(key) else { panic!("{GONE}") };
+    let mut answer = answer;
+    if let Some(response) = answer.response.take() {
+        let of = (key, call.xid, credit);
+        return send_response(common, of, (answer, *response), charge, port);
+    }
     let Delivery::Sent(format) = answer.delivery else { panic!("its client reads this Reply") };
     let is_special = format == Format::Special;
     let reply = call.reply.as_ref().map(Segments::as_slice).unwrap_or_default();
