@@ -443,6 +443,9 @@ impl Limits {
         for size in [&mut self.receive_size, &mut self.send_size] {
             *size = (*size).min(caps.placing_max).max(wire(INLINE_SIZE)).next_multiple_of(64);
         }
+        if caps.placing_max <= wire(INLINE_SIZE) {
+            self.reply_transmissions_max = 0;
+        }
         let wanted = self.connections_max.max(1);
         self.connections_max = self.connections_max.min(self.receives_max / RECEIVES_IDLE);
         // The provider is never full before the core is: which connection gives way is decided here.

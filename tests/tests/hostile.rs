@@ -3,7 +3,8 @@
 //! [`caller`], servers that answer no Call in [`strays`], those that answer no properties in [`anew`], and those of the
 //! key-value service in [`several`] and [`inline`]. Clients that follow RFC 5666, or pretend to, are in [`profile`], such
 //! servers in [`reading`]. Clients that have to prove which hosts they are are in [`hosts`], those over TCP in [`tcp`], those
-//! whose arguments come along with their Calls in [`along`] and, in several messages, in [`groups`]. Peers in [`watched`],
+//! whose arguments come along with their Calls in [`along`] and, in several messages, in [`groups`]. Clients that direct how
+//! results come, and servers that do not follow, are in [`directed`]. Peers in [`watched`],
 //! [`granted`], [`scattered`], [`continued`] and [`reverse`] break no rule, and watch whether the other end does.
 //!
 //! The cases of version 1 are those whose treatment by a deployed kernel server is known; this server is no more
@@ -18,6 +19,8 @@ mod anew;
 mod caller;
 #[path = "hostile/continued.rs"]
 mod continued;
+#[path = "hostile/directed.rs"]
+mod directed;
 #[path = "hostile/granted.rs"]
 mod granted;
 #[path = "hostile/groups.rs"]

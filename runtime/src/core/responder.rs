@@ -649,7 +649,7 @@ impl ServedCall {
         let Engine::Two(two) = connection.engine.engine() else { return };
         let terms = two.extension().and_then(Extension::terms);
         let (Some(directing), Some(terms)) = (&mut self.directing, terms) else { return };
-        directing.settle(terms, served.results_end(self.header.procedure));
+        directing.settle(terms);
         let sends = self.reduces && directing.sends(false);
         let body = if sends { limits.response_buffer() } else { 0 };
         let result = served.result_room(self.header.procedure, self.offered());

@@ -60,6 +60,7 @@ pub fn limits(choices: &mut Choices, versions: Versions) -> Limits {
         send_buffers_max: choices.pick(&[8, 64]),
         receive_size: choices.pick(&[LIMITS_DEFAULT.receive_size, 12 << 10, PLACING_SIZE]),
         transmissions_max: choices.pick(&[1, 2, 4]),
+        reply_transmissions_max: choices.pick(&[0, 1, 4]),
         send_size: choices.pick(&[LIMITS_DEFAULT.send_size, 12 << 10, PLACING_SIZE]),
         remote_clients_max: 1,
         // A Call that waits for memory is told that there is none before it times out.

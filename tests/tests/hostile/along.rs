@@ -16,12 +16,12 @@ use super::{GET, Keeper, NULL, PROGRAM, PUT, call, nowhere, octets, segment, ser
 /// Private code points: `RT` in the upper half.
 const BASE: u32 = 0x5254_0000;
 pub(super) const XMTREQ: u32 = BASE | 1;
-const XMTRESP: u32 = BASE | 2;
+pub(super) const XMTRESP: u32 = BASE | 2;
 pub(super) const XMTCONT: u32 = BASE | 3;
 pub(super) const REPTERR: u32 = BASE | 4;
 pub(super) const SUPPORT: u32 = BASE | 3;
 pub(super) const STRUCTURE: u32 = BASE | 4;
-const EXRW: u32 = 1;
+pub(super) const EXRW: u32 = 1;
 pub(super) const TBSN: u32 = 2;
 
 const LIMITS: Limits =

@@ -36,7 +36,7 @@ const LONG: u32 = 1;
 pub(super) const MOVE: u32 = 2;
 
 /// A procedure that returns an item, and may be carried out twice.
-const GIVE: u32 = 3;
+pub(super) const GIVE: u32 = 3;
 
 /// A client on a thread of its own, and the test's end of its connection, which acts as the server.
 pub(super) struct Pair {

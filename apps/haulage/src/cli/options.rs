@@ -107,23 +107,24 @@ impl VersionOptions {
     /// Returns the limits of a client that speaks so.
     #[must_use]
     pub const fn client(self, limits: Limits) -> Limits {
-        let sending = Limits { send_size: PLACING_SIZE, ..self.spoken(limits) };
+        let spoken = self.spoken(limits);
         match self.extensions {
-            Extensions::Auto => sending,
-            Extensions::On => Limits { transmissions_max: TRANSMISSIONS_MAX, ..sending },
-            Extensions::Off => self.spoken(limits),
+            Extensions::Auto => Limits { send_size: PLACING_SIZE, ..spoken },
+            Extensions::On => Self::all(spoken),
+            Extensions::Off => spoken,
         }
     }
 
     /// Returns the limits of a server that speaks so, whose data have so many octets of memory.
     #[must_use]
     pub const fn server(self, limits: Limits, memory: usize) -> Limits {
-        let taking = Limits { receive_size: PLACING_SIZE, ..self.spoken(limits) };
+        let spoken = self.spoken(limits);
+        let taking = Limits { receive_size: PLACING_SIZE, ..spoken };
         let more = taking.transport_bytes().saturating_sub(limits.transport_bytes());
         match self.extensions {
             Extensions::Auto if more <= memory / 8 => taking,
-            Extensions::On => Limits { transmissions_max: TRANSMISSIONS_MAX, ..taking },
-            Extensions::Auto | Extensions::Off => self.spoken(limits),
+            Extensions::On => Self::all(spoken),
+            Extensions::Auto | Extensions::Off => spoken,
         }
     }
 
@@ -135,6 +136,17 @@ impl VersionOptions {
 
     const fn spoken(self, limits: Limits) -> Limits {
         Limits { versions: self.rpc_version.versions(), profile: self.profile.profile(), ..limits }
+    }
+
+    /// Returns the limits of an end with all extensions.
+    const fn all(limits: Limits) -> Limits {
+        Limits {
+            receive_size: PLACING_SIZE,
+            send_size: PLACING_SIZE,
+            transmissions_max: TRANSMISSIONS_MAX,
+            reply_transmissions_max: TRANSMISSIONS_MAX,
+            ..limits
+        }
     }
 }
 

@@ -8,8 +8,10 @@
 //! # Recovery
 //! A response that breaks a rule fails its Call (E13). The rooms come back as those of any Reply do.
 
+use std::ops::Range;
+
 use haulage_mr_pool::Pool;
-use haulage_proto::chunk::{Few, Returned};
+use haulage_proto::chunk::{Few, Kind as DataKind, Returned};
 use haulage_proto::exchange::{Arrived, Body, CallPlan};
 use haulage_proto::negotiate::Engine;
 use haulage_proto::rpc::{Procedure, ReplyHeader};
@@ -28,7 +30,7 @@ use super::exposed_leases::ExposedLeases;
 use super::lease::CallLease;
 use super::plan::UNBOUND;
 use crate::core::connection::Connection;
-use crate::core::gathered::{Gathered, parts};
+use crate::core::gathered::{Gathered, parts, payload_of};
 use crate::items::Items;
 use crate::key::ConnectionKey;
 use crate::service::CallError;
@@ -89,6 +91,23 @@ fn room(procedure: u32, connection: &Connection) -> Option<usize> {
     Some(terms.ours.room_behind(front, two.thresholds().receive as usize))
 }
 
+/// Checks that the length word of each result that is an opaque is in front of its place.
+fn check_places(whole: &Whole<'_>, payload: &[u8], procedure: &Procedure) -> Result<(), CallError> {
+    let mut gone = 0;
+    for item in whole.dp.iter().filter(|item| item.place.is_excised()) {
+        let word = (item.disp as usize).checked_sub(gone + UNIT);
+        let word = word.and_then(|at| payload.get(at..)?.first_chunk());
+        // [RTR-7.3-1]
+        if procedure.results.iter().all(|result| result.kind == DataKind::Opaque)
+            && word != Some(&item.length.to_be_bytes())
+        {
+            return Err(CallError::BadReply("a result is in another place than it says"));
+        }
+        gone += (item.length as usize).next_multiple_of(UNIT);
+    }
+    Ok(())
+}
+
 impl ExposedLeases {
     /// Returns the directions of a Call that was sent.
     fn directions(&self) -> Items<Direction<&[Segment]>> {
@@ -104,9 +123,18 @@ impl ExposedLeases {
         (octets, gathered): (&[u8], Option<&Gathered>),
         (procedure, pool): (&Procedure, &Pool),
     ) -> Result<Items<usize>, CallError> {
+        let payload = match gathered {
+            Some(gathered) => octets.get(..gathered.payload),
+            None => {
+                let Range { start, end } = payload_of(whole);
+                octets.get(start as usize..end as usize)
+            }
+        };
+        let payload = payload.unwrap_or_default();
         let directions = self.directions();
         let set = [Directive { begin: 0, end: u32::MAX, items: directions.as_slice() }];
         check_response(&set, &whole.dp).map_err(CallError::BadReply)?;
+        check_places(whole, payload, procedure)?;
         let longest = procedure.results.iter().map(|result| result.length_max).max();
         let (mut writes, mut along) = (Few::default(), Items::None);
         for (index, item) in whole.dp.iter().enumerate() {

@@ -54,15 +54,9 @@ impl Directing {
         Self { asked, along_max: 0 }
     }
 
-    /// Notes how long a result may be that comes along with a Reply whose Payload stream has at most `payload` octets.
-    pub(super) fn settle(&mut self, terms: &Terms, payload: usize) {
-        let directions = self.asked.directions.get();
-        let count = directions.iter().map(|set| set.items.len() as usize).sum::<usize>();
-        let mut front = payload;
-        front += Prefix::WIRE_LEN;
-        front += 3 * UNIT; // the numbers of items and of transmissions, and the length of the Payload stream
-        front += 5 * UNIT * count; // the items, without the numbers of their parts
-        front += terms.theirs.segments().len() * UNIT; // as many parts as there are
+    /// Notes how long a result may be that comes along with the shortest Reply. A longer Reply may have no room for it.
+    pub(super) fn settle(&mut self, terms: &Terms) {
+        let front = Prefix::WIRE_LEN + ReplyHeader::SUCCESS_LEN;
         self.along_max = terms.theirs.room_behind(front, terms.message_max);
     }
 
