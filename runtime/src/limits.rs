@@ -98,11 +98,11 @@ pub struct Limits {
     /// [`TRANSMISSIONS_MAX`]. A group takes one round trip where a Call by chunks takes two, if there are credits for all of
     /// it; its octets are copied once more. So it pays where the peer is far away, and not on one machine.
     pub transmissions_max: u32,
-    /// Messages that may bring one Reply with its data items, as its Call directs (round-trip extensions, responses), from
-    /// peers and to them; none if it is 0. A Call of this core then asks for a result along with the Reply where that has the
-    /// room: nothing is exposed for it, and its octets are copied once at each end. A core that serves such Calls has memory
-    /// for a whole message of [`Self::send_size`] for each of them, charged to its connection.
-    pub reply_transmissions_max: u32,
+    /// Whether Calls direct how their results come (round-trip extensions, responses), those of this core and those of peers.
+    /// A result comes along with its Reply where the message has the room: nothing is exposed for it, and its octets are
+    /// copied once at each end. A core that serves such Calls takes memory of [`Self::send_size`] for each of them, charged to
+    /// its connection. Without room for data items in messages, all results are written as before.
+    pub responses: bool,
     /// Octets of the longest Call or Reply that may come in several messages (version 2, continued messages). Memory for
     /// all of it is taken when the first one arrives; that of a Call is charged to its connection.
     pub message_max: u32,
@@ -144,7 +144,7 @@ pub const LIMITS_DEFAULT: Limits = Limits {
     receive_size: wire(INLINE_SIZE),
     send_size: wire(INLINE_SIZE),
     transmissions_max: 1,
-    reply_transmissions_max: 0,
+    responses: false,
     message_max: 1 << 20,
     remote_clients_max: 16,
     setup_timeout: Duration::from_secs(5),
@@ -326,23 +326,16 @@ impl Limits {
             Role::Client => (true, calls_go == CallsGo::BothWays),
             Role::Server => (calls_go == CallsGo::BothWays, true),
         };
-        let responds = self.responses_max() > 0;
         let sends = calls && self.send_size > wire(INLINE_SIZE);
         let structure = self.structure();
-        let continues = self.transmissions_max.max(self.responses_max()) > 1;
-        (sends || serves && structure.is_some() || responds).then(|| Offer {
+        (sends || serves && structure.is_some() || self.responses).then(|| Offer {
             support: RTRS_XREQ
-                | if responds { RTRS_XRESP } else { 0 }
-                | if continues { RTRS_XCONT } else { 0 },
+                | if self.responses { RTRS_XRESP } else { 0 }
+                | if self.transmissions_max > 1 { RTRS_XCONT } else { 0 },
             structure,
             request_receive_max: self.transmissions_max.min(TRANSMISSIONS_MAX),
-            response_send_max: self.responses_max().max(1),
+            ..Offer::default()
         })
-    }
-
-    /// Returns the most messages that bring one Reply with its data items; none if it brings none.
-    pub(crate) fn responses_max(&self) -> u32 {
-        self.reply_transmissions_max.min(TRANSMISSIONS_MAX)
     }
 
     /// Returns the parts of each Receive; `None` if it has no room for data items.
@@ -372,7 +365,7 @@ impl Limits {
         };
         let takes_calls = role == Role::Server || serves != Reverse::None;
         // Replies are no longer than other ends expect them.
-        let sends_items = calls || self.responses_max() > 0;
+        let sends_items = calls || self.responses;
         let send_size = if sends_items { self.send_size } else { wire(INLINE_SIZE) };
         let one = v1::connection::Config {
             role,
@@ -444,7 +437,7 @@ impl Limits {
             *size = (*size).min(caps.placing_max).max(wire(INLINE_SIZE)).next_multiple_of(64);
         }
         if caps.placing_max <= wire(INLINE_SIZE) {
-            self.reply_transmissions_max = 0;
+            self.responses = false;
         }
         let wanted = self.connections_max.max(1);
         self.connections_max = self.connections_max.min(self.receives_max / RECEIVES_IDLE);

@@ -329,6 +329,12 @@ impl Page {
             core.arguments_along,
         );
         self.one(
+            "haulage_results_along_total",
+            counter,
+            "Results that went along with the messages of their Replies.",
+            core.results_sent_along,
+        );
+        self.one(
             "haulage_replies_held_total",
             counter,
             "Replies exposed for clients to read, until they say RDMA_DONE.",

@@ -11,9 +11,12 @@ use haulage_proto::iwarp::mpa::handshake::{Active, Offer, Passive};
 use haulage_proto::iwarp::rdmap::ReadRequest;
 use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
 use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyHeader};
+use haulage_proto::rtrext::direction::{Directed, Direction};
 use haulage_proto::rtrext::item::Item;
-use haulage_proto::rtrext::plan::{Content, Kind, Outgoing, Plan, Source};
-use haulage_proto::rtrext::properties::{Offer as Offers, RTRS_XCONT, RTRS_XREQ, Terms};
+use haulage_proto::rtrext::plan::{Content, Directive, Kind, Outgoing, Plan, Source};
+use haulage_proto::rtrext::properties::{
+    Offer as Offers, RTRS_XCONT, RTRS_XREQ, RTRS_XRESP, Terms,
+};
 use haulage_proto::rtrext::structure::{BufferSegment, FLAG_TARGETABLE, Structure};
 use haulage_proto::v1::error::ErrorBody as ErrorBody1;
 use haulage_proto::v1::header as v1;
@@ -49,8 +52,8 @@ fn the_exchange_of_the_tour_is_what_the_command_prints_of_it() {
     );
     let names: Vec<_> = v2::NAMES.iter().map(|(name, _)| *name).collect();
     let of_version_1 = ["RDMA_MSG", "RDMA_NOMSG", "RDMA_MSGP", "RDMA_DONE", "RDMA_ERROR"];
-    let of_groups = ["ROPT_XMTREQ", "ROPT_XMTCONT"];
-    for name in names.iter().chain(&of_version_1).chain(&of_groups) {
+    let of_extensions = ["ROPT_XMTREQ", "ROPT_XMTRESP", "ROPT_XMTCONT"];
+    for name in names.iter().chain(&of_version_1).chain(&of_extensions) {
         assert!(shown.iter().any(|shown| shown.contains(&format!(":\"{name}\""))), "{name}");
     }
 }
@@ -88,6 +91,7 @@ impl Exchange {
         two.in_several_parts();
         two.refused();
         two.in_a_group();
+        two.directed();
         let mut one = Self::opened(40_001);
         one.version_one();
         Format::USUAL.file(two.packets.iter().chain(&one.packets))
@@ -226,6 +230,31 @@ impl Exchange {
             self.send(CLIENT, &[], |w| plan.encode(w, number, (6, 15), &message, content));
         }
         self.send(SERVER, &success(6), |w| v2::encode_reply_inline(w, 6, 26, &[]));
+    }
+
+    /// A Call that directs its result to come along with the Reply, and the response.
+    fn directed(&mut self) {
+        // Receives of 224 octets, of which the last 64 take items.
+        let parts = [(160, 0), (64, FLAG_TARGETABLE)];
+        let parts = parts.map(|(length, flags)| BufferSegment { length, align: 32, flags });
+        let support = RTRS_XREQ | RTRS_XRESP;
+        let offer = Offers { support, structure: Structure::new(&parts), ..Offers::default() };
+        let terms = Terms::new((&offer, &Properties::default()), (&offer, Some(224)), 1);
+        let call = octets(|w| CallHeader::new(7, PROGRAM, 1, 1).encode(w));
+        let direction = Direction { minlen: 0, place: Directed::Tbsn };
+        let rsd = [Directive { begin: 0, end: u32::MAX, items: &[direction] }];
+        let kind = Kind::Request { rsd: &rsd, rsbuf: 0 };
+        let message = Outgoing { kind, payload_length: call.len(), items: &[] };
+        let plan = Plan::new(&terms, &message).unwrap();
+        let content = Content { payload: &call, items: &[] };
+        self.send(CLIENT, &[], |w| plan.encode(w, 0, (7, 16), &message, content));
+        let reply = [success(7), vec![0, 0, 0, 6]].concat();
+        let items = [Item { disp: 28, length: 6, place: Source::Send }];
+        let kind = Kind::Response { count_max: 1 };
+        let message = Outgoing { kind, payload_length: reply.len(), items: &items };
+        let plan = Plan::new(&terms, &message).unwrap();
+        let content = Content { payload: &reply, items: &[b"result"] };
+        self.send(SERVER, &[], |w| plan.encode(w, 0, (7, 27), &message, content));
     }
 
     fn version_one(&mut self) {

@@ -150,6 +150,8 @@ impl<S: ExactSizeIterator<Item = Segment>> Direction<S> {
                 w.u32(dsdov)?;
                 WriteChunk::encode(w, segments)
             }
+            // [RTR-7.4-4]
+            //~ RTR-7.4-4: `Ok(())` -> `w.u32(0)`
             Directed::Tbsn => Ok(()),
         }
     }

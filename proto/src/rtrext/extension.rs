@@ -290,6 +290,8 @@ impl Extension {
         let rule = Wrong::Placement(Fault::Rule("no group"));
         let terms = self.terms.as_ref().ok_or(rule)?;
         let (dp, rsd, _) = self.lists().ok_or(rule)?;
+        // [RTR-7.4-6]
+        //~ RTR-7.4-6: `check_directions(&rsd)` -> `Ok::<(), super::report::ReportInfo>(())`
         check_directions(&rsd).map_err(|info| Wrong::Placement(Fault::Report(info)))?;
         Placement::new(dp, self.group.dir(), self.group.parts(), &terms.ours)
             .map_err(Wrong::Placement)?;

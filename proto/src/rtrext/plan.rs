@@ -127,7 +127,7 @@ impl Plan {
                 prefix(XMTREQ).encode(w)?;
                 Items::encode(w, items)?;
                 // [RTR-7.1-2]
-                //~ RTR-7.1-2: `copied()` -> `copied().take(1)`
+                //~ RTR-7.1-2: `copied()` -> `copied().take(0)`
                 Directions::encode(w, rsd.iter().copied().map(Directive::to_encode))?;
                 w.u32(count)?;
                 w.u32(self.rsbuf)?;

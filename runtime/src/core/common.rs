@@ -237,7 +237,7 @@ impl Common {
         if let Some(offer) = self.limits.extension(role, calls_go)
             && let Spoken::Two(two) = engine.engine_mut()
         {
-            two.extend(offer, self.limits.responses_max().max(1));
+            two.extend(offer, 1);
         }
         Some(engine)
     }

@@ -52,6 +52,7 @@ mod read;
 mod retries;
 mod send;
 mod send_grant;
+mod way;
 
 pub(crate) use aim::Direct;
 pub(crate) use calls::{Caller, EndedCall, NewCall, Placed};

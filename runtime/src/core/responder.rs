@@ -26,7 +26,7 @@ use haulage_proto::verbs::Handle;
 use haulage_proto::xdr::UNIT;
 
 use self::answer::Answer;
-use self::directed::Directing;
+use self::directing::Directing;
 use super::common::Common;
 use super::connection::{Connection, Directions};
 use super::memory::{Charge, MemoryGrant, Purpose, Wanted};
@@ -45,8 +45,10 @@ pub(crate) mod answer;
 mod arrived;
 mod chunks;
 mod directed;
+mod directing;
 mod fetch;
 mod read;
+mod response;
 mod send;
 
 pub(crate) use answer::Delivery;
@@ -650,7 +652,7 @@ impl ServedCall {
         let terms = two.extension().and_then(Extension::terms);
         let (Some(directing), Some(terms)) = (&mut self.directing, terms) else { return };
         directing.settle(terms);
-        let sends = self.reduces && directing.sends(false);
+        let sends = self.reduces && directing.may_send();
         let body = if sends { limits.response_buffer() } else { 0 };
         let result = served.result_room(self.header.procedure, self.offered());
         self.room = Room { body, result };

@@ -50,17 +50,24 @@ pub fn fabric(choices: &mut Choices) -> FabricConfig {
 
 /// Draws the limits of a core.
 pub fn limits(choices: &mut Choices, versions: Versions) -> Limits {
+    let receives_max = choices.pick(&[64, 128]);
+    let credits_max = choices.pick(&[3, 8, 32]);
+    let calls_out_max = choices.pick(&[4, 16, 32]);
+    let send_buffers_max = choices.pick(&[8, 64]);
+    let receive_size = choices.pick(&[LIMITS_DEFAULT.receive_size, 12 << 10, PLACING_SIZE]);
+    let all = [(1, false), (2, false), (4, false), (1, true), (2, true), (4, true)];
+    let (transmissions_max, responses) = choices.pick(&all);
     Limits {
         versions,
         connections_max: 16,
         connections_each_max: 16,
-        receives_max: choices.pick(&[64, 128]),
-        credits_max: choices.pick(&[3, 8, 32]),
-        calls_out_max: choices.pick(&[4, 16, 32]),
-        send_buffers_max: choices.pick(&[8, 64]),
-        receive_size: choices.pick(&[LIMITS_DEFAULT.receive_size, 12 << 10, PLACING_SIZE]),
-        transmissions_max: choices.pick(&[1, 2, 4]),
-        reply_transmissions_max: choices.pick(&[0, 1, 4]),
+        receives_max,
+        credits_max,
+        calls_out_max,
+        send_buffers_max,
+        receive_size,
+        transmissions_max,
+        responses,
         send_size: choices.pick(&[LIMITS_DEFAULT.send_size, 12 << 10, PLACING_SIZE]),
         remote_clients_max: 1,
         // A Call that waits for memory is told that there is none before it times out.

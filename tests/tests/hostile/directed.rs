@@ -27,7 +27,7 @@ const LIMITS: Limits = Limits {
     receives_max: 128,
     receive_size: PLACING_SIZE,
     send_size: PLACING_SIZE,
-    reply_transmissions_max: 1,
+    responses: true,
     ..LIMITS_DEFAULT
 };
 

@@ -84,8 +84,9 @@ pub struct VersionOptions {
     pub profile: ProfileName,
     /// Round-trip extensions of version 2. auto: data of 4 to 16 KiB come along with the call that they are for, in one round
     /// trip instead of two, if both ends have it so; not over shm, where a read costs no round trip. on: those of up to
-    /// 64 KiB, too, which pays where the other end is far away. A server then has 20 KiB for each message that it may
-    /// receive, instead of 5; with auto it has them if they are no more than an eighth of its --memory
+    /// 64 KiB, too, which pays where the other end is far away, and results of up to 18 KiB come along with the reply, for
+    /// which the client then exposes no memory. A server then has 20 KiB for each message that it may receive, instead of 5;
+    /// with auto it has them if they are no more than an eighth of its --memory
     #[arg(
         long,
         value_name = "auto|on|off",
@@ -144,7 +145,7 @@ impl VersionOptions {
             receive_size: PLACING_SIZE,
             send_size: PLACING_SIZE,
             transmissions_max: TRANSMISSIONS_MAX,
-            reply_transmissions_max: TRANSMISSIONS_MAX,
+            responses: true,
             ..limits
         }
     }

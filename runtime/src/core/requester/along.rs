@@ -28,12 +28,13 @@ use haulage_proto::xdr::Writer;
 
 use super::Requester;
 use super::calls::{Found, Named};
-use super::directed::Way;
+use super::directed::ways;
 use super::encoded::Encoded;
 use super::exposed_leases::ExposedLeases;
 use super::lease::{CallLease, LeaseRole};
 use super::plan::PlanKey;
 use super::send_grant::SendGrant;
+use super::way::Way;
 use crate::core::buffers::SendBuffers;
 use crate::core::common::Common;
 use crate::core::connection::Connection;
@@ -84,7 +85,7 @@ impl Along {
         buffers: &mut SendBuffers,
     ) -> Option<Self> {
         if !plan.writes.is_empty() && plan.format == Format::Simple {
-            let ways = Way::of_each(plan, procedure, connection)?;
+            let ways = ways(plan, procedure, connection)?;
             return Self::in_several(plan, (encoded, ways), connection, buffers);
         }
         let octets = octets(plan)? + encoded.length;
@@ -264,6 +265,8 @@ fn request<R>(
     let directions: Items<_> = directions.collect();
     // All results are caused by the whole Call.
     let set = [Directive { begin: 0, end: u32::MAX, items: directions.as_slice() }];
+    // [RTR-7.1-2]
+    //~ RTR-7.1-2: `{ &set }` -> `{ &[] }`
     let rsd = if directions.is_empty() { &[][..] } else { &set };
     f(&Message { kind: MessageKind::Request { rsd, rsbuf: 0 }, payload_length, items })
 }

@@ -15,7 +15,7 @@ use haulage_proto::chunk::{Few, Kind as DataKind, Returned};
 use haulage_proto::exchange::{Arrived, Body, CallPlan};
 use haulage_proto::negotiate::Engine;
 use haulage_proto::rpc::{Procedure, ReplyHeader};
-use haulage_proto::rtrext::direction::{Directed, Direction};
+use haulage_proto::rtrext::direction::Direction;
 use haulage_proto::rtrext::extension::Whole;
 use haulage_proto::rtrext::item::Location;
 use haulage_proto::rtrext::plan::Directive;
@@ -29,52 +29,26 @@ use super::calls::{Found, MadeCalls, Stage};
 use super::exposed_leases::ExposedLeases;
 use super::lease::CallLease;
 use super::plan::UNBOUND;
+use super::way::Way;
 use crate::core::connection::Connection;
 use crate::core::gathered::{Gathered, parts, payload_of};
 use crate::items::Items;
 use crate::key::ConnectionKey;
 use crate::service::CallError;
 
-/// How a result is to come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// In the Payload stream: there is no room for it.
-    Inline,
-    /// Along with the response.
-    Send,
-    /// By RDMA Write.
-    Write,
-}
-
-impl Way {
-    /// Returns the direction for a result that comes this way; `segments` is the room that is exposed for it.
-    pub(super) const fn direction(self, segments: &[Segment]) -> Direction<&[Segment]> {
-        match self {
-            // No item is long enough to be placed.
-            Self::Inline => Direction { minlen: u32::MAX, place: Directed::Tbsn },
-            Self::Send => Direction { minlen: 0, place: Directed::Tbsn },
-            Self::Write => Direction { minlen: 0, place: Directed::Exrw(segments) },
-        }
+/// Chooses the ways of the results of a Call of this procedure. `None` if it directs none.
+pub(super) fn ways(plan: &CallPlan, procedure: u32, connection: &Connection) -> Option<Items<Way>> {
+    // A procedure may leave out one of several results, and then the next one takes its direction.
+    if !connection.session.terms().directs || plan.writes.len() != 1 || plan.reply.is_some() {
+        return None;
     }
-
-    /// Chooses the ways of the results of a Call of this procedure. `None` if it directs none.
-    pub(super) fn of_each(
-        plan: &CallPlan,
-        procedure: u32,
-        connection: &Connection,
-    ) -> Option<Items<Self>> {
-        // A procedure may leave out one of several results, and then the next one takes its direction.
-        if !connection.session.terms().directs || plan.writes.len() != 1 || plan.reply.is_some() {
-            return None;
-        }
-        let room = room(procedure, connection)?;
-        let way = |length: &u32| match *length as usize {
-            0 => Self::Inline,
-            length if length <= room => Self::Send,
-            _ => Self::Write,
-        };
-        Some(plan.writes.iter().map(way).collect())
-    }
+    let room = room(procedure, connection)?;
+    let way = |length: &u32| match *length as usize {
+        0 => Way::Inline,
+        length if length <= room => Way::Send,
+        _ => Way::Write,
+    };
+    Some(plan.writes.iter().map(way).collect())
 }
 
 /// Returns the octets of the longest result of a procedure that a response has the room for, whatever else it brings.

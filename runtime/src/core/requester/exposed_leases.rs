@@ -9,9 +9,9 @@ use haulage_proto::negotiate::Version;
 use haulage_proto::verbs::{Handle, Segment};
 
 use super::again::SentCall;
-use super::directed::Way;
 use super::further::{Further, FurtherLease};
 use super::lease::{CallLease, LeaseRole, ReadStream};
+use super::way::Way;
 use crate::items::Items;
 use crate::limits::ITEMS_MAX;
 use crate::outgoing::segments::Segments;

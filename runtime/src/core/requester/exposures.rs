@@ -6,10 +6,10 @@ use haulage_proto::negotiate::CallChunks;
 use haulage_proto::verbs::{Access, Handle, Segment};
 use haulage_proto::xdr::pad;
 
-use super::directed::Way;
 use super::encoded::Encoded;
 use super::exposed_leases::ExposedLeases;
 use super::lease::{CallLease, LeaseRole};
+use super::way::Way;
 use crate::items::Items;
 use crate::limits::HEADER_ROOM;
 use crate::outgoing::segments::Segments;

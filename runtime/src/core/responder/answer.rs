@@ -8,7 +8,7 @@ use haulage_proto::exchange::{self, Format, Offer, OfferedChunk, Shortage};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::pad;
 
-use super::directed::Response;
+use super::response::Response;
 use crate::core::connection::Terms;
 use crate::core::program::Offers;
 use crate::items::Items;

@@ -4,16 +4,15 @@ use std::ops::Range;
 
 use haulage_proto::chunk::WriteChunk;
 use haulage_proto::negotiate::{self, Engine, Received};
-use haulage_proto::rtrext::XMTRESP;
-use haulage_proto::rtrext::extension::Whole;
 use haulage_proto::rtrext::item::Location;
+use haulage_proto::rtrext::{Extension, XMTRESP};
 use haulage_proto::v1::header::Padding;
 use haulage_proto::v1::private_data::Agreement;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::Message;
 use haulage_proto::verbs::Handle;
 
-use super::directed::Directing;
+use super::directing::Directing;
 use crate::core::gathered::{Gathered, parts, payload_of, wire};
 use crate::core::program::{ArgumentSource, ReadChunk};
 use crate::items::Items;
@@ -52,9 +51,7 @@ impl<'a> ArrivedCall<'a> {
         agreed: &Agreement,
     ) -> Option<Self> {
         if let (Received::Two(Ok(Message::Extended(_))), Engine::Two(two)) = (decoded, engine) {
-            let extension = two.extension()?;
-            let answers = extension.terms().is_some_and(|terms| terms.allows(XMTRESP));
-            return Some(Self::with_items(&extension.whole()?, answers, message, gathered));
+            return Self::with_items(two.extension()?, message, gathered);
         }
         let call = negotiate::Call::of(decoded, agreed)?;
         let mut reads: Items<ReadChunk> = call.items().map(ReadChunk::of).collect();
@@ -79,11 +76,12 @@ impl<'a> ArrivedCall<'a> {
     /// Describes a Call in transmissions, whose items were checked as it arrived.
     #[cold]
     fn with_items(
-        whole: &Whole<'_>,
-        answers: bool,
+        extension: &Extension,
         message: &'a [u8],
         gathered: Option<&Gathered>,
-    ) -> Self {
+    ) -> Option<Self> {
+        let whole = &extension.whole()?;
+        let answers = extension.terms().is_some_and(|terms| terms.allows(XMTRESP));
         let payload_at = payload_of(whole);
         let reads = whole.placement.items().filter_map(|item| {
             let source = match item.place {
@@ -109,7 +107,7 @@ impl<'a> ArrivedCall<'a> {
             }
             _ => None,
         };
-        Self {
+        Some(Self {
             xid: whole.xid,
             invalidate: None,
             body: Segments::default(),
@@ -123,6 +121,6 @@ impl<'a> ArrivedCall<'a> {
             padding: None,
             directing: is_directing.then(|| Box::new(Directing::new(whole.asked()))),
             refused,
-        }
+        })
     }
 }

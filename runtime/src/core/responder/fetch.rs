@@ -187,7 +187,7 @@ impl Responder {
                 self.settle(common, name, arguments, Err(why));
             }
             Stage::Waiting(Want::Reply { .. })
-                if call.directing.as_ref().is_some_and(|directing| directing.sends(true)) =>
+                if call.directing.as_ref().is_some_and(|directing| directing.has_to_send()) =>
             {
                 // Of all errors, this one has the Call go again by chunks, as nothing of it was carried out.
                 self.refuse_kept(common, name, ErrorBody::InvalHtype);

@@ -9,7 +9,6 @@ use haulage_proto::verbs::HeaderPatch;
 use haulage_proto::xdr::Writer;
 
 use super::answer::{Answer, Delivery};
-use super::directed::send_response;
 use super::{GONE, ServedCall, Stage};
 use crate::core::common::Common;
 use crate::core::outbox::InParts;
@@ -28,8 +27,12 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
     let Some(connection) = common.connections.get_mut(key) else { panic!("{GONE}") };
     let mut answer = answer;
     if let Some(response) = answer.response.take() {
-        let of = (key, call.xid, credit);
-        return send_response(common, of, (answer, *response), charge, port);
+        response.count(&mut common.counters);
+        let patch = HeaderPatch { xid: call.xid, credit };
+        let (head, mut message) =
+            response.seal((answer.buffer, answer.body), patch, &mut common.buffers);
+        common.leave(key, &head, &mut message, charge, port);
+        return message.take_buffer().into_iter().for_each(|lease| common.buffers.recycle(lease));
     }
     let Delivery::Sent(format) = answer.delivery else { panic!("its client reads this Reply") };
     let is_special = format == Format::Special;

@@ -3,12 +3,8 @@
 use super::*;
 use crate::limits::PLACING_SIZE;
 
-const DIRECTING: Limits = Limits {
-    receive_size: PLACING_SIZE,
-    send_size: PLACING_SIZE,
-    reply_transmissions_max: 1,
-    ..LIMITS
-};
+const DIRECTING: Limits =
+    Limits { receive_size: PLACING_SIZE, send_size: PLACING_SIZE, responses: true, ..LIMITS };
 
 fn world(limits: [Limits; 2]) -> World {
     World::with(Keeper::default(), limits, FabricConfig::default())
@@ -83,7 +79,7 @@ fn a_longer_result_is_written_as_its_call_directs() {
 
 #[test]
 fn results_take_the_ways_of_the_base_protocol_where_either_end_has_no_responses() {
-    let silent = Limits { reply_transmissions_max: 0, ..DIRECTING };
+    let silent = Limits { responses: false, ..DIRECTING };
     for limits in [
         [silent, DIRECTING],
         [DIRECTING, silent],
@@ -104,7 +100,7 @@ fn results_take_the_ways_of_the_base_protocol_where_either_end_has_no_responses(
 /// Without room for data items in messages, a Call directs its result all the same: it is written.
 #[test]
 fn a_result_is_written_where_no_message_has_room_for_it() {
-    let inline = Limits { reply_transmissions_max: 1, ..LIMITS };
+    let inline = Limits { responses: true, ..LIMITS };
     for limits in [[inline; 2], [DIRECTING, inline]] {
         let mut world = world(limits);
         let octets = world.keep(8192);
