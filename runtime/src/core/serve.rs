@@ -361,7 +361,8 @@ fn session(
     if let Some(connection) = common.connections.get(call.connection) {
         let terms = connection.session.terms();
         let programs = Rc::clone(connection.session.serves()?);
-        let inline = terms.reply_max(call.writes.as_slice()) - call.more_header();
+        let inline = terms.reply_max(call.writes.as_slice());
+        let inline = inline.saturating_sub(call.more_header());
         return Some((programs, terms.version, inline));
     }
     common.streams.get(call.connection)?;

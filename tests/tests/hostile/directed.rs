@@ -470,8 +470,13 @@ fn a_client_asks_by_chunks_once_a_server_has_refused_directions() {
     pair.send(&message(again[0], ERROR, &[100], &[]));
     let refused = CallError::Refused(TransportError::Two(ErrorBody::System));
     assert_eq!(outcome(&mut pair).map(|(length, _)| length), Err(refused));
-    assert_eq!(begin(&mut pair, 3000)[3], CALL_INLINE);
-    drop(pair.thread);
+    // A response is no answer to a Call by chunks.
+    let called = begin(&mut pair, 3000);
+    assert_eq!(called[3], CALL_INLINE);
+    pair.send(&response(called[0], &[0], 0, &[]));
+    let outcome = outcome(&mut pair).map(drop);
+    assert!(matches!(outcome, Err(CallError::BadReply(_))), "{outcome:?}");
+    pair.thread.stop().unwrap();
 }
 
 /// A Call may bring an argument along and direct its result.

@@ -105,6 +105,9 @@ impl ExposedLeases {
             }
         };
         let payload = payload.unwrap_or_default();
+        if !self.is_along && self.offered.iter().any(Option::is_some) {
+            return Err(CallError::BadReply("its call has chunks, and gave no directions"));
+        }
         let directions = self.directions();
         let set = [Directive { begin: 0, end: u32::MAX, items: directions.as_slice() }];
         check_response(&set, &whole.dp).map_err(CallError::BadReply)?;

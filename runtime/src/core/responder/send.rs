@@ -23,9 +23,8 @@ use crate::service::Data;
 pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port: &mut impl Port) {
     let key = call.connection;
     let charge = std::mem::take(&mut call.charge);
-    let Stage::Replying(answer) = call.stage else { panic!("a Reply waits with its message") };
+    let Stage::Replying(mut answer) = call.stage else { panic!("a Reply waits with its message") };
     let Some(connection) = common.connections.get_mut(key) else { panic!("{GONE}") };
-    let mut answer = answer;
     if let Some(response) = answer.response.take() {
         response.count(&mut common.counters);
         let patch = HeaderPatch { xid: call.xid, credit };
