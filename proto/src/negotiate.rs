@@ -344,7 +344,10 @@ impl Connection {
     }
 
     /// Gives up the continued message under way: see [`v2::connection::Connection::break_off`]. Version 1 has none.
-    pub fn break_off(&mut self, error: v2::error::ErrorBody) -> Option<(Kind, u32)> {
+    pub fn break_off(
+        &mut self,
+        error: v2::error::ErrorBody,
+    ) -> Option<(Kind, u32, v2::error::ErrorBody)> {
         match &mut self.engine {
             Engine::One(_) => None,
             Engine::Two(two) => two.break_off(error),

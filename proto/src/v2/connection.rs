@@ -340,8 +340,8 @@ impl Connection {
     /// Gives up the continued message under way, or the one in several transmissions, of which this end cannot take the
     /// rest: what still comes of it is dropped. The caller of a continued Call is told of `error`, that of a Call in several
     /// transmissions that their header type is not supported. So is the caller at this end of a Call whose Reply it was, by
-    /// the next output. Returns the kind and the XID of the message, if there was one.
-    pub fn break_off(&mut self, error: ErrorBody) -> Option<(Kind, u32)> {
+    /// the next output. Returns the kind and the XID of the message, and the error, if there was one.
+    pub fn break_off(&mut self, error: ErrorBody) -> Option<(Kind, u32, ErrorBody)> {
         let (kind, xid, error) = match self.incoming.current() {
             Some((kind, xid)) => {
                 self.incoming.refuse(kind, xid);
@@ -357,7 +357,7 @@ impl Connection {
             Kind::Call => self.control(xid, VERSION, ControlBody::Error(error)),
             Kind::Reply => self.fail(xid, error),
         }
-        Some((kind, xid))
+        Some((kind, xid, error))
     }
 
     /// Declares that a Call that was reported has no Reply, by its procedure (section 4.7).

@@ -62,8 +62,8 @@ impl SendBuffers {
         self.free.pop()
     }
 
-    /// Takes a buffer that is not in use for a message with data items of so many octets, with its headers and the room
-    /// before them.
+    /// Takes a buffer for a message that brings data items. `octets` is its length, headers and the room in front of these
+    /// included. `None` if all buffers of that kind are in use.
     pub(crate) fn pop_for(&mut self, octets: usize) -> Option<Local> {
         if octets > SEND_BUFFER { self.placing.pop() } else { self.free.pop() }
     }

@@ -586,8 +586,7 @@ impl Common {
     pub(crate) fn give_up_continued(&mut self, key: ConnectionKey) {
         self.drop_continued(key);
         let Some(connection) = self.connections.get_touched(key) else { return };
-        let error = ErrorBody::System;
-        if let Some((Kind::Call, xid)) = connection.engine.break_off(error) {
+        if let Some((Kind::Call, xid, error)) = connection.engine.break_off(ErrorBody::System) {
             self.counters.calls_refused += 1;
             self.trace.call_refused(connection.subject(&key), (xid, &error));
         }

@@ -12,8 +12,8 @@ use haulage::service::{
     Binding, CallError, ConnectionId, Eligible, Finished, Peer, Procedure, Program, Request,
     TransportError,
 };
-use haulage_apps::cli::values::Provider;
 use haulage_apps::cli::VersionOptions;
+use haulage_apps::cli::values::Provider;
 use haulage_apps::kv::client::{ClientConfig, KvClient};
 use haulage_kv::protocol::Key;
 use haulage_proto::rtrext::XMTCONT;

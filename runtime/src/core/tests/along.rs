@@ -54,7 +54,7 @@ fn a_short_argument_goes_along_with_its_message_and_is_not_read() {
     }
 }
 
-/// Four messages take so many octets behind the Payload stream, which goes in the first of them.
+/// Octets of the longest argument that goes along in four messages. The first of them has the Payload stream, too.
 const LONGEST_OF_SEVERAL: usize = 4 * LONGEST - 256;
 
 #[test]

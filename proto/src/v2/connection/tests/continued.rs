@@ -173,7 +173,8 @@ fn a_continued_message_that_is_given_up_is_refused_once() {
         assert_eq!(pair.ends[at].engine.break_off(ErrorBody::System), None, "nothing is under way");
         pair.receive(at, &middle(&pair, at, htype, 0..8));
         let kind = if at == SERVER { Kind::Call } else { Kind::Reply };
-        assert_eq!(pair.ends[at].engine.break_off(ErrorBody::System), Some((kind, 7)));
+        let told = (kind, 7, ErrorBody::System);
+        assert_eq!(pair.ends[at].engine.break_off(ErrorBody::System), Some(told));
         assert_eq!(pair.ends[at].engine.break_off(ErrorBody::System), None);
         pair.drain(at);
         let refused = Event::Refused { xid: 7, error: ErrorBody::System };

@@ -207,7 +207,7 @@ fn what_is_given_up_is_told_and_its_rest_is_dropped() {
     pair.receive(SERVER, &sent[0]);
     let engine = &mut pair.ends[SERVER].engine;
     assert!(engine.is_continued());
-    assert_eq!(engine.break_off(ErrorBody::System), Some((Kind::Call, XID)));
+    assert_eq!(engine.break_off(ErrorBody::System), Some((Kind::Call, XID, ErrorBody::InvalHtype)));
     assert!(!engine.is_continued());
     assert_eq!(engine.break_off(ErrorBody::System), None);
     for message in sent.iter().skip(1) {
