@@ -337,6 +337,30 @@ fn a_head_has_all_but_the_page_and_who_asks_otherwise_is_told_how() {
     );
 }
 
+/// Puts a value of `length` octets and gets it back, where a server of so much `memory` and its clients have these
+/// `--extensions`. Returns what the server counted.
+fn stored(
+    memory: &str,
+    [server_has, client_has]: [&str; 2],
+    length: usize,
+) -> BTreeMap<String, Family> {
+    let server = serve(&["kv", "serve", "--memory", memory, "--extensions", server_has]);
+    let client = |arguments: &[&str]| {
+        let mut command = haulage(arguments);
+        command.args(["--connect", server.named("listen"), "--extensions", client_has]);
+        command
+    };
+    let value: Vec<u8> = (0..=250).cycle().take(length).collect();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let path = path.join(format!("stored-{memory}-{server_has}-{client_has}-{length}"));
+    fs::write(&path, &value).unwrap();
+    let put = ["kv", "put", "key", path.to_str().unwrap()];
+    assert!(client(&put).status().unwrap().success());
+    let got = client(&["kv", "get", "key"]).output().unwrap();
+    assert!(got.stdout == value);
+    families(&page(&server))
+}
+
 #[test]
 fn a_short_value_comes_along_with_its_get_where_both_ends_want_that() {
     for (server_has, client_has, length, along) in [
@@ -345,21 +369,7 @@ fn a_short_value_comes_along_with_its_get_where_both_ends_want_that() {
         ("auto", "on", 10_000, 0.0),
         ("on", "on", 30_000, 0.0),
     ] {
-        let server = serve(&["kv", "serve", "--memory", "64MiB", "--extensions", server_has]);
-        let client = |arguments: &[&str]| {
-            let mut command = haulage(arguments);
-            command.args(["--connect", server.named("listen"), "--extensions", client_has]);
-            command
-        };
-        let value: Vec<u8> = (0..=250).cycle().take(length).collect();
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let path = path.join(format!("get-{server_has}-{client_has}-{length}"));
-        fs::write(&path, &value).unwrap();
-        let put = ["kv", "put", "key", path.to_str().unwrap()];
-        assert!(client(&put).status().unwrap().success());
-        let got = client(&["kv", "get", "key"]).output().unwrap();
-        assert!(got.stdout == value);
-        let families = families(&page(&server));
+        let families = stored("64MiB", [server_has, client_has], length);
         let went = &families["haulage_results_along_total"].samples[0].2;
         assert_eq!(*went, along, "{server_has} {client_has} {length}");
     }
@@ -376,21 +386,7 @@ fn a_short_value_comes_along_with_its_put_where_there_is_memory_for_that() {
         ("256MiB", "on", "auto", 30_000, 0.0),
         ("32MiB", "on", "on", 30_000, 1.0),
     ] {
-        let server = serve(&["kv", "serve", "--memory", memory, "--extensions", server_has]);
-        let client = |arguments: &[&str]| {
-            let mut command = haulage(arguments);
-            command.args(["--connect", server.named("listen"), "--extensions", client_has]);
-            command
-        };
-        let value: Vec<u8> = (0..=250).cycle().take(length).collect();
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let path = path.join(format!("along-{memory}-{server_has}-{client_has}-{length}"));
-        fs::write(&path, &value).unwrap();
-        let put = ["kv", "put", "key", path.to_str().unwrap()];
-        assert!(client(&put).status().unwrap().success());
-        let got = client(&["kv", "get", "key"]).output().unwrap();
-        assert!(got.stdout == value);
-        let families = families(&page(&server));
+        let families = stored(memory, [server_has, client_has], length);
         let went = &families["haulage_results_along_total"].samples[0].2;
         assert_eq!(*went, 0.0, "the value is longer than a message");
         let came = &families["haulage_arguments_along_total"].samples[0].2;

@@ -62,7 +62,7 @@ fn get(xid: u32, directions: &[u32]) -> Transmission {
 /// The answers in a response, its Payload stream, and what is behind.
 type Response = (Vec<u32>, Vec<u32>, Vec<u8>);
 
-/// Parts a response in one transmission, which says as `answers` that many words.
+/// Takes a response in one transmission apart. Its answers to the directions take `answers` words.
 fn parted(xid: u32, octets: &[u8], answers: usize) -> Response {
     let all = words(octets);
     assert_eq!((all[0], all[1], all[3]), (xid, 2, XMTRESP), "{all:x?}");
@@ -84,7 +84,7 @@ impl Peer {
         }
     }
 
-    /// Sends a GET with directions, and returns the response, of which so many words are answers.
+    /// Sends a GET with directions. Returns the parts of the response, whose answers take `answers` words.
     fn asked(&mut self, xid: u32, directions: &[u32], answers: usize) -> Response {
         self.0.send(&get(xid, directions).message()).unwrap();
         let octets = self.octets();
@@ -245,7 +245,7 @@ fn pair() -> Pair {
     Pair::within(limits, NoService).answered(|xid| message(xid, CONNPROP_FINAL, &SAID, &[]))
 }
 
-/// Has the client call with room for a result of so many octets. Returns the message.
+/// Has the client make a Call with room for a result of `room` octets. Returns the message that the server gets.
 fn begin(pair: &mut Pair, room: usize) -> Vec<u32> {
     let mut room = pair.thread.started.lease(room).unwrap();
     room.bytes_mut().fill(0x77);

@@ -85,8 +85,8 @@ pub struct VersionOptions {
     /// Round-trip extensions of version 2. auto: data of 4 to 16 KiB come along with the call that they are for, in one round
     /// trip instead of two, if both ends have it so; not over shm, where a read costs no round trip. on: those of up to
     /// 64 KiB, too, which pays where the other end is far away, and results of up to 18 KiB come along with the reply, for
-    /// which the client then exposes no memory. A server then has 20 KiB for each message that it may receive, instead of 5;
-    /// with auto it has them if they are no more than an eighth of its --memory
+    /// which the client then exposes no memory. Both ends then have 20 KiB for each message that they may receive, instead of
+    /// 5. With auto a server alone has them, if they are no more than an eighth of its --memory
     #[arg(
         long,
         value_name = "auto|on|off",
@@ -105,7 +105,7 @@ impl VersionOptions {
         extensions: Extensions::Auto,
     };
 
-    /// Returns the limits of a client that speaks so.
+    /// Returns `limits` for a client that speaks this.
     #[must_use]
     pub const fn client(self, limits: Limits) -> Limits {
         let spoken = self.spoken(limits);
@@ -116,7 +116,7 @@ impl VersionOptions {
         }
     }
 
-    /// Returns the limits of a server that speaks so, whose data have so many octets of memory.
+    /// Returns `limits` for a server that speaks this, and whose data have `memory` octets.
     #[must_use]
     pub const fn server(self, limits: Limits, memory: usize) -> Limits {
         let spoken = self.spoken(limits);

@@ -11,7 +11,7 @@ fn world(limits: [Limits; 2]) -> World {
 }
 
 impl World {
-    /// Has the server keep an item of so many octets that differ. Returns them.
+    /// Has the server keep an item of `length` octets, no two neighbours alike. Returns the item.
     fn keep(&mut self, length: usize) -> Vec<u8> {
         let octets: Vec<u8> = (0..=250).cycle().take(length).collect();
         let (cx, keeper) = self.server.cx(self.now);
@@ -21,7 +21,7 @@ impl World {
         octets
     }
 
-    /// Fetches the item into a room of so many octets.
+    /// Makes a Call for the item that the server keeps, with `room` octets of room for it. Returns its two results.
     fn fetch(&mut self, token: u64, room: usize) -> Result<(u32, Option<Vec<u8>>), CallError> {
         let room = self.lease(room, 0x77);
         let ended = self.ended().len();
@@ -57,7 +57,7 @@ fn a_short_result_comes_along_with_its_reply_and_nothing_is_exposed() {
     }
 }
 
-/// Behind the headers and the longest results beside it, a response has so many octets for a result of FETCH.
+/// Octets of the longest result of FETCH that one response can bring, behind the longest headers and other results.
 const LONGEST: usize = (20 << 10) - 1024;
 
 #[test]

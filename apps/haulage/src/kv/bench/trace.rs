@@ -25,7 +25,7 @@ pub(super) struct Trace {
 /// A key of a trace.
 #[derive(Clone, Copy, Debug)]
 struct Traced {
-    /// Where its name ends; it begins where that of the key before ends.
+    /// Where its name ends among all names. It begins where the name of the key before it ends.
     name_end: usize,
     /// Octets of its value.
     size: usize,
