@@ -217,23 +217,24 @@ impl Eligible {
 /// which leaves the most slots to later items.
 fn misfit<T>(
     slots: &[Eligible],
-    mut items: impl Iterator<Item = T>,
+    items: impl Iterator<Item = T>,
     fits: impl Fn(&Eligible, &T) -> bool,
 ) -> Option<T> {
-    let mut slots = slots.iter().map(|slot| (slot, slot.count_max));
+    let mut slots = slots.iter();
     let mut current = slots.next();
-    items.find(|item| {
-        loop {
-            match &mut current {
-                None => return true,
-                Some((slot, left)) if *left > 0 && fits(slot, item) => {
-                    *left = left.saturating_sub(1);
-                    return false;
-                }
-                Some(_) => current = slots.next(),
-            }
+    let mut taken = 0;
+    for item in items {
+        while let Some(slot) = current
+            && (taken == slot.count_max || !fits(slot, &item))
+        {
+            (current, taken) = (slots.next(), 0);
         }
-    })
+        if current.is_none() {
+            return Some(item);
+        }
+        taken = taken.saturating_add(1);
+    }
+    None
 }
 
 /// Returns the number of items that fit the slots.

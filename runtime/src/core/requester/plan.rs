@@ -156,7 +156,8 @@ impl PlanKey {
             let (plan_key, only_chunk) = (Self { length, ..*self }, self.only_chunk_of(&plan));
             *made = Some(Planned { plan_key, plan, only_chunk });
         }
-        made.as_ref().ok_or(CallError::Busy)
+        let Some(made) = made else { return Err(CallError::Busy) };
+        Ok(made)
     }
 
     /// Plans the Call again, which the peer refused with `error` when it was sent by `plan`, or by the first plan.
