@@ -118,6 +118,14 @@ impl Leases {
         }
     }
 
+    /// Returns the leases, in order.
+    pub fn into_vec(self) -> Vec<Local> {
+        match self {
+            Self::One(lease) => vec![lease],
+            Self::Several(leases) => leases,
+        }
+    }
+
     /// Returns the lease that has all octets; `None` if there are several.
     #[inline]
     pub const fn one_mut(&mut self) -> Option<&mut Local> {

@@ -94,14 +94,14 @@ pub struct Limits {
     /// data items along with their messages, where these are no longer and the peer takes them. The core then has
     /// [`PLACING_BUFFERS`] buffers of this length; a Call that finds too few goes by chunks.
     pub send_size: u32,
-    /// Messages that may bring one Call with its data items (a group of transmissions), from peers and to them: one, up to
-    /// [`TRANSMISSIONS_MAX`]. A group takes one round trip where a Call by chunks takes two, if there are credits for all of
-    /// it; its octets are copied once more. So it pays where the peer is far away, and not on one machine.
+    /// Messages that may bring one Call, or one Reply, with its data items (a group of transmissions), from peers and to them:
+    /// one, up to [`TRANSMISSIONS_MAX`]. A group takes one round trip where a Call by chunks takes two, if there are credits
+    /// for all of it; its octets are copied once more. So it pays where the peer is far away, and not on one machine.
     pub transmissions_max: u32,
     /// Whether Calls direct how their results come (round-trip extensions, responses), those of this core and those of peers.
-    /// A result comes along with its Reply where the message has the room: nothing is exposed for it, and its octets are
-    /// copied once at each end. A core that serves such Calls takes memory of [`Self::send_size`] for each of them, charged to
-    /// its connection. Without room for data items in messages, all results are written as before.
+    /// A result comes along with its Reply where its messages have the room: nothing is exposed for it, and its octets are
+    /// copied once at each end. A core that serves such Calls takes memory of [`Self::send_size`] for each of these messages,
+    /// charged to its connection. Without room for data items in messages, all results are written as before.
     pub responses: bool,
     /// Octets of the longest Call or Reply that may come in several messages (version 2, continued messages). Memory for
     /// all of it is taken when the first one arrives; that of a Call is charged to its connection.
@@ -334,8 +334,13 @@ impl Limits {
                 | if self.transmissions_max > 1 { RTRS_XCONT } else { 0 },
             structure,
             request_receive_max: self.transmissions_max.min(TRANSMISSIONS_MAX),
-            ..Offer::default()
+            response_send_max: self.response_messages(),
         })
+    }
+
+    /// The most messages of one Reply with data items.
+    fn response_messages(&self) -> u32 {
+        if self.responses { self.transmissions_max.min(TRANSMISSIONS_MAX) } else { 1 }
     }
 
     /// Returns the parts of each Receive; `None` if it has no room for data items.

@@ -122,11 +122,16 @@ impl Structure {
         all.filter(|(_, segment)| segment.is_targetable()).map(|(place, _)| place)
     }
 
-    /// Returns the targetable octets of a message of at most `length` octets behind its first `front` ones, from the first
-    /// targetable segment on that begins there: the room of one item by Send.
-    pub fn room_behind(&self, front: usize, length: usize) -> usize {
-        let ranges = self.targetable().map(|(_, range)| range.start..range.end.min(length));
-        ranges.filter(|range| range.start >= front).map(|range| range.len()).sum()
+    /// Returns the targetable octets of so many `messages` of at most `length` octets each, behind the first `front` ones of
+    /// each, from the first targetable segment on that begins there: the room of one item by Send. An item that goes on in
+    /// another segment fills the one before.
+    pub fn room_behind(&self, front: usize, length: usize, messages: usize) -> usize {
+        let ranges =
+            || self.targetable().map(|(_, range)| range).filter(|range| range.start >= front);
+        let whole = ranges().filter(|range| range.end <= length).map(|range| range.len());
+        let last = ranges().map(|range| (range.start..range.end.min(length)).len());
+        let before = whole.sum::<usize>().saturating_mul(messages.saturating_sub(1));
+        before.saturating_add(last.sum())
     }
 
     /// Returns the places of the octets `range` of a message: indices of segments, and ranges in

@@ -237,7 +237,8 @@ impl Common {
         if let Some(offer) = self.limits.extension(role, calls_go)
             && let Spoken::Two(two) = engine.engine_mut()
         {
-            two.extend(offer, 1);
+            let responses_max = offer.response_send_max;
+            two.extend(offer, responses_max);
         }
         Some(engine)
     }

@@ -20,6 +20,7 @@ use haulage_proto::rpc::ReplyHeader;
 use haulage_proto::rtrext::Extension;
 use haulage_proto::v1::padding::Padding;
 use haulage_proto::v2::connection::Role;
+use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::verbs::Handle;
@@ -579,6 +580,18 @@ impl ServedCall {
         }
     }
 
+    /// Returns how many send buffers its Reply takes that waits for credit, beside the one that it is made in.
+    pub(crate) const fn parts(&self) -> u32 {
+        match &self.stage {
+            Stage::Replying(Answer {
+                delivery: Delivery::Sent(Format::Continued { messages }),
+                response: None,
+                ..
+            }) => *messages,
+            _ => 0,
+        }
+    }
+
     /// Returns whether RDMA Reads of ours are under way for the Call.
     const fn is_being_read(&self) -> bool {
         matches!(self.stage, Stage::Fetching { .. } | Stage::Reading { .. })
@@ -640,22 +653,31 @@ impl ServedCall {
         let arguments = arguments.map_err(Unserved::Refused)?;
         self.room = served.room(header.procedure, &offers, connection, &common.limits);
         if self.directing.is_some() {
-            self.direct(served, connection, &common.limits);
+            self.direct(served, connection, &common.limits).map_err(Unserved::Refused)?;
         }
         Ok(arguments)
     }
 
     /// Settles how long the results of a Call with directions may be, and the memory that its Reply takes.
+    ///
+    /// # Errors
+    /// There may never be credits for as many messages as the Call reserved, and it leaves no other way.
     #[cold]
-    fn direct(&mut self, served: &Served, connection: &Connection, limits: &Limits) {
-        let Engine::Two(two) = connection.engine.engine() else { return };
+    fn direct(
+        &mut self,
+        served: &Served,
+        connection: &Connection,
+        limits: &Limits,
+    ) -> Result<(), ErrorBody> {
+        let Engine::Two(two) = connection.engine.engine() else { return Ok(()) };
         let terms = two.extension().and_then(Extension::terms);
-        let (Some(directing), Some(terms)) = (&mut self.directing, terms) else { return };
-        directing.settle(terms);
+        let (Some(directing), Some(terms)) = (&mut self.directing, terms) else { return Ok(()) };
+        directing.settle(terms, two.messages_max(Kind::Reply))?;
         let sends = self.reduces && directing.may_send();
-        let body = if sends { limits.response_buffer() } else { 0 };
+        let body = if sends { directing.messages() * limits.response_buffer() } else { 0 };
         let result = served.result_room(self.header.procedure, self.offered());
         self.room = Room { body, result };
+        Ok(())
     }
 
     /// Judges a Call that came in a record, and notes the parts of its header.

@@ -256,8 +256,7 @@ fn go_on<S: Service>(
     let stage = std::mem::replace(&mut call.stage, Stage::Later);
     common.memory.keep_promise(&mut call.charge);
     // Without memory for the Reply chunk, the Reply is limited to the length of a message.
-    // The memory for a Reply with directions is for its message.
-    let body = if call.is_directing() { None } else { call.reply_body.take() };
+    let body = call.reply_body.take();
     let length_max = body.as_ref().map_or(fits_inline, Local::len);
     let mut reply = Reply::new(buffer, body, length_max, call.offered());
     let acted = match stage {
@@ -377,9 +376,7 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
     let key = call.connection;
     let header = match acted {
         Acted::Later(deferred) => {
-            if !call.is_directing() {
-                call.reply_body = reply.body.take();
-            }
+            call.reply_body = reply.body.take();
             recycle(common, reply);
             if let Some(Deferred { is_resumed, reduces, header }) = deferred {
                 (call.header, call.reduces) = (header, reduces);

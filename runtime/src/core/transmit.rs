@@ -108,10 +108,8 @@ fn send_replies(
             Delivery::Read if served.send_read(common, now, (key, name), port) => continue,
             Delivery::Read => return,
         };
-        let has_buffers = match format {
-            Format::Continued { messages } => common.has_buffers(key, messages),
-            Format::Simple | Format::Special => true,
-        };
+        let parts = waits.map_or(0, ServedCall::parts);
+        let has_buffers = parts == 0 || common.has_buffers(key, parts);
         let Some(connection) = common.connections.get_mut(key) else { return };
         let posted = if has_buffers {
             match connection.engine.try_post(&Sending { format, ..Sending::REPLY }) {

@@ -21,6 +21,7 @@ pub(super) const XMTCONT: u32 = BASE | 3;
 pub(super) const REPTERR: u32 = BASE | 4;
 pub(super) const SUPPORT: u32 = BASE | 3;
 pub(super) const STRUCTURE: u32 = BASE | 4;
+pub(super) const RESPSXLIM: u32 = BASE | 6;
 pub(super) const EXRW: u32 = 1;
 pub(super) const TBSN: u32 = 2;
 
@@ -46,6 +47,8 @@ pub(super) struct Transmission {
     /// The directions.
     pub(super) directions: Vec<u32>,
     pub(super) count: u32,
+    /// The messages that the response may have beyond the first.
+    pub(super) reserved: u32,
     /// Octets of the Payload stream; as many as there are if it is `None`.
     pub(super) payload_len: Option<u32>,
     pub(super) payload: Vec<u8>,
@@ -65,6 +68,7 @@ impl Transmission {
             items: [&[1, 44, length, TBSN, offset, count][..], numbers].concat(),
             directions: vec![0],
             count: 1,
+            reserved: 0,
             payload_len: None,
             payload: call(xid, PUT, &[length]),
             at,
@@ -76,7 +80,7 @@ impl Transmission {
         let length = self.payload.len();
         let length = self.payload_len.unwrap_or_else(|| u32::try_from(length).unwrap());
         let prefix = [self.xid, 2, CREDIT, self.htype];
-        let rest = [self.count, 0, length];
+        let rest = [self.count, self.reserved, length];
         let header = [&prefix[..], &self.items, &self.directions, &rest].concat();
         let mut message = [octets(&header), self.payload.clone()].concat();
         assert!(message.len() <= self.at || self.behind.is_empty());

@@ -5,15 +5,18 @@ use std::net::SocketAddr;
 
 use haulage::core::NoService;
 use haulage::cores::CoreThread;
-use haulage::limits::{LIMITS_DEFAULT, Limits, PLACING_SIZE};
+use haulage::limits::{LIMITS_DEFAULT, Limits, PLACING_SIZE, TRANSMISSIONS_MAX};
 use haulage::service::{CallError, Request, TransportError};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::{Access, Handle, Segment};
 
-use super::along::{EXRW, REPTERR, STRUCTURE, SUPPORT, TBSN, Transmission, XMTREQ, XMTRESP, item};
+use super::along::{
+    EXRW, REPTERR, RESPSXLIM, STRUCTURE, SUPPORT, TBSN, Transmission, XMTCONT, XMTREQ, XMTRESP,
+    item,
+};
 use super::caller::{GIVE, MOVE, Pair, rpc_reply};
 use super::two::{
-    AnswerV2, CALL_INLINE, CONNPROP_FINAL, ERROR, Peer, REPLY_INLINE, message, words,
+    AnswerV2, CALL_INLINE, CONNPROP_FINAL, CREDIT, ERROR, Peer, REPLY_INLINE, message, words,
 };
 use super::{GET, Keeper, NULL, PROGRAM, call, nowhere, octets, segment, server_within};
 
@@ -31,6 +34,9 @@ const LIMITS: Limits = Limits {
     ..LIMITS_DEFAULT
 };
 
+/// With responses in several messages.
+const GROUPS: Limits = Limits { transmissions_max: TRANSMISSIONS_MAX, ..LIMITS };
+
 fn serve() -> CoreThread<SocketAddr> {
     server_within(LIMITS, |_| Keeper::default())
 }
@@ -38,6 +44,19 @@ fn serve() -> CoreThread<SocketAddr> {
 /// Supports requests and responses, in one transmission each. Its Receives have 4 KiB, of which the last 3840 octets take
 /// items.
 const SAID: [u32; 16] = [2, SUPPORT, 4, 3, STRUCTURE, 40, 4096, 2, 1, 256, 64, 0, 1, 3840, 64, 1];
+
+/// Supports those in several transmissions as well.
+const GROUPS_SAID: [u32; 16] = {
+    let mut said = SAID;
+    said[3] = 7;
+    said
+};
+
+/// Sends messages as long as the client's Receives, and responses of as many as four.
+const FOUR_SAID: [u32; 10] = [3, 1, 4, PLACING_SIZE, SUPPORT, 4, 7, RESPSXLIM, 4, 4];
+
+/// Sends as long messages, and responses of one.
+const ONE_SAID: [u32; 7] = [2, 1, 4, PLACING_SIZE, SUPPORT, 4, 7];
 
 /// Connects as a client whose properties are these.
 fn connect(server: SocketAddr) -> Peer {
@@ -52,6 +71,7 @@ fn get(xid: u32, directions: &[u32]) -> Transmission {
         items: vec![0],
         directions: directions.to_vec(),
         count: 1,
+        reserved: 0,
         payload_len: None,
         payload: call(xid, GET, &[]),
         at: 0,
@@ -166,6 +186,53 @@ fn a_server_follows_each_direction() {
     server.stop().unwrap();
 }
 
+/// The octets that a message of [`connect`]'s Receives has for items.
+const EACH: usize = 3840;
+
+#[test]
+fn a_server_sends_no_more_messages_than_are_reserved() {
+    let server = server_within(GROUPS, |_| Keeper::default());
+    let mut peer = Peer::saying(server.started, &GROUPS_SAID);
+    let kept = item(10_000);
+    peer.put(7, &kept);
+    let directions = [1, 0, u32::MAX, 1, 0, TBSN];
+    for reserved in [2, 3, 9] {
+        let xid = 10 + reserved;
+        peer.0.send(&Transmission { reserved, ..get(xid, &directions) }.message()).unwrap();
+        let first = peer.octets();
+        let all = words(&first);
+        assert_eq!((all[0], all[1], all[3]), (xid, 2, XMTRESP));
+        assert_eq!(all[4..15], [1, 28, 10_000, TBSN, 0, 3, 0, 1, 2, 3, 28]);
+        assert_eq!(all[15..22], results(xid, 10_000));
+        assert_eq!(first.len(), 256 + EACH);
+        let mut got = first[256..].to_vec();
+        for number in [1, 2] {
+            let next = peer.octets();
+            let all = words(&next[..28]);
+            assert_eq!((all[0], all[1], &all[3..]), (xid, 2, &[XMTCONT, number, 0, 0][..]));
+            // Nothing else leaks.
+            assert!(next[28..256].iter().all(|octet| *octet == 0));
+            got.extend(&next[256..]);
+        }
+        assert!(got == kept, "{reserved}");
+    }
+    // Too few: there is no room for the result. Nothing else says how long it is.
+    for reserved in [0, 1] {
+        peer.0.send(&Transmission { reserved, ..get(7, &directions) }.message()).unwrap();
+        assert_eq!(peer.answer(), AnswerV2::Error(7, vec![9, 1, 10_000]), "{reserved}");
+    }
+    // A choice is left: it is written, and the response is one message.
+    let room = peer.0.expose(&[], 10_000, Access::RemoteWrite).unwrap();
+    let choice = [&[1, 0, u32::MAX, 1, 0, CHOICE, 1][..], &segment(room)].concat();
+    peer.0.send(&Transmission { reserved: 1, ..get(8, &choice) }.message()).unwrap();
+    let (answers, payload, _) = parted(8, &peer.octets(), 9);
+    assert_eq!(answers, [&[1, 28, 10_000, EXRW, 1][..], &segment(room)].concat());
+    assert_eq!(payload, results(8, 10_000));
+    assert!(peer.0.retire(room.handle).unwrap().bytes()[..10_000] == kept);
+    peer.0.close().unwrap();
+    server.stop().unwrap();
+}
+
 /// Directions that break a rule, or that cannot be followed, for an item of 5000 octets; and what the server says: the
 /// header type, and the words behind that.
 fn broken() -> Vec<(&'static str, Vec<u32>, Vec<u32>)> {
@@ -241,8 +308,13 @@ fn a_call_without_results_answers_every_direction() {
 
 /// Connects a client to a server that says the same as [`connect`].
 fn pair() -> Pair {
-    let limits = Limits { connections_max: 256, receives_max: 2048, ..LIMITS };
-    Pair::within(limits, NoService).answered(|xid| message(xid, CONNPROP_FINAL, &SAID, &[]))
+    pair_within(LIMITS, &SAID)
+}
+
+/// Connects a client within these limits to a server that says so.
+fn pair_within(limits: Limits, said: &'static [u32]) -> Pair {
+    let limits = Limits { connections_max: 256, receives_max: 2048, ..limits };
+    Pair::within(limits, NoService).answered(|xid| message(xid, CONNPROP_FINAL, said, &[]))
 }
 
 /// Has the client make a Call with room for a result of `room` octets. Returns the message that the server gets.
@@ -269,15 +341,20 @@ fn response(xid: u32, answers: &[u32], length: u32, behind: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Returns the words of a message that directs how the only result comes: `place` says what.
+/// Checks a message that directs how the only result comes: `place` says what.
 fn directed(called: &[u32], place: &[u32]) {
+    directed_within(called, place, 0);
+}
+
+/// The response may have `reserved` messages beyond the first.
+fn directed_within(called: &[u32], place: &[u32], reserved: u32) {
     let xid = called[0];
     assert_eq!((called[1], called[3]), (2, XMTREQ));
     let directions = [&[0, 1, 0, u32::MAX, 1, 0][..], place].concat();
     let (header, rest) = called[4..].split_at(directions.len());
     assert_eq!(header, directions);
-    // One transmission, of a response as well; then the Payload stream.
-    assert_eq!(rest, [1, 0, 40, xid, 0, 2, PROGRAM, 1, GIVE, 0, 0, 0, 0]);
+    // One transmission; then the Payload stream.
+    assert_eq!(rest, [1, reserved, 40, xid, 0, 2, PROGRAM, 1, GIVE, 0, 0, 0, 0]);
 }
 
 /// Waits for the end of the only Call. Returns its result, which is in its room or in the Payload stream, and the octets of
@@ -333,6 +410,57 @@ fn a_client_takes_a_result_that_comes_along() {
     pair.send(&message(called[0], REPLY_INLINE, &[0], &inline));
     let (length, room) = outcome(&mut pair).unwrap();
     assert!(length == 100 && room.is_empty());
+    pair.thread.stop().unwrap();
+}
+
+#[test]
+fn a_client_takes_a_result_that_comes_in_as_many_messages_as_it_reserved() {
+    let mut pair = pair_within(GROUPS, &FOUR_SAID);
+    let result = item(30_000);
+    let called = begin(&mut pair, 30_000);
+    directed_within(&called, &[TBSN], 1);
+    let xid = called[0];
+    let continued = |number: u32, items: &[u8]| {
+        let mut message = octets(&[xid, 2, CREDIT, XMTCONT, number, 0, 0]);
+        message.resize(256, 0);
+        message.extend(items);
+        message
+    };
+    // Each Receive has four parts that take items.
+    let answers = [1, 28, 30_000, TBSN, 0, 8, 0, 1, 2, 3, 4, 5, 6, 7];
+    let (front, rest) = result.split_at(PLACING_SIZE as usize - 256);
+    let first = |count: u32| {
+        let header = octets(&[xid, 2, CREDIT, XMTRESP]);
+        let stream = [rpc_reply(xid), octets(&[30_000])].concat();
+        let last = octets(&[&answers[..], &[count, 28]].concat());
+        let mut message = [header, last, stream].concat();
+        message.resize(256, 0);
+        message.extend(front);
+        message
+    };
+    // More than it reserved are reported, and dropped.
+    pair.send(&first(5));
+    let said = pair.message();
+    assert_eq!((said[0], said[3]), (xid, REPTERR));
+    // Another message breaks the group.
+    pair.send(&first(2));
+    pair.send(&message(xid, REPLY_INLINE, &[0], &[rpc_reply(xid), octets(&[0])].concat()));
+    let said = pair.message();
+    assert_eq!((said[0], said[3]), (xid, REPTERR));
+    // So does a part that is not the next.
+    pair.send(&first(2));
+    pair.send(&continued(2, rest));
+    let said = pair.message();
+    assert_eq!((said[0], said[3]), (xid, REPTERR));
+    pair.send(&first(2));
+    pair.send(&continued(1, rest));
+    let (length, room) = outcome(&mut pair).unwrap();
+    assert!(length == 30_000 && room == result);
+    pair.thread.stop().unwrap();
+    // The server sends one message.
+    let mut pair = pair_within(GROUPS, &ONE_SAID);
+    let called = begin(&mut pair, 30_000);
+    directed(&called, &[&[EXRW, 1][..], &called[12..16]].concat());
     pair.thread.stop().unwrap();
 }
 

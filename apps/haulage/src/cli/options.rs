@@ -84,7 +84,7 @@ pub struct VersionOptions {
     pub profile: ProfileName,
     /// Round-trip extensions of version 2. auto: data of 4 to 16 KiB come along with the call that they are for, in one round
     /// trip instead of two, if both ends have it so; not over shm, where a read costs no round trip. on: those of up to
-    /// 64 KiB, too, which pays where the other end is far away, and results of up to 18 KiB come along with the reply, for
+    /// 64 KiB, too, which pays where the other end is far away, and results of up to 64 KiB come along with the reply, for
     /// which the client then exposes no memory. Both ends then have 20 KiB for each message that they may receive, instead of
     /// 5. With auto a server alone has them, if they are no more than an eighth of its --memory
     #[arg(

@@ -34,7 +34,7 @@ use super::exposed_leases::ExposedLeases;
 use super::lease::{CallLease, LeaseRole};
 use super::plan::PlanKey;
 use super::send_grant::SendGrant;
-use super::way::Way;
+use super::way::{Way, Ways};
 use crate::core::buffers::SendBuffers;
 use crate::core::common::Common;
 use crate::core::connection::Connection;
@@ -68,8 +68,7 @@ enum Planned {
 struct PlannedGroup {
     plan: Plan,
     items: Vec<Item<Source>>,
-    /// How the results are to come; none if the Call gives no directions.
-    ways: Items<Way>,
+    ways: Ways,
     /// Octets of the Payload stream.
     payload: usize,
 }
@@ -96,7 +95,7 @@ impl Along {
             return Some(along);
         }
         let may_be_several = octets <= terms.grouping_max;
-        let encoded = (encoded, Items::None);
+        let encoded = (encoded, Ways::default());
         may_be_several.then(|| Self::in_several(plan, encoded, connection, buffers)).flatten()
     }
 
@@ -119,7 +118,7 @@ impl Along {
     #[cold]
     fn in_several(
         plan: &CallPlan,
-        (encoded, ways): (&Encoded, Items<Way>),
+        (encoded, ways): (&Encoded, Ways),
         connection: &mut Connection,
         buffers: &mut SendBuffers,
     ) -> Option<Self> {
@@ -168,7 +167,7 @@ impl Along {
     pub(super) const fn ways(&self) -> &Items<Way> {
         match &self.plan {
             Planned::Single(_) => &Items::None,
-            Planned::Group(group) => &group.ways,
+            Planned::Group(group) => &group.ways.each,
         }
     }
 
@@ -255,20 +254,20 @@ fn terms(connection: &Connection) -> Option<&Terms> {
 }
 
 /// Calls `f` with the description of a Call with these items, whose Payload stream has `payload_length` octets. It directs how
-/// its results come, whose rooms are exposed as `writes`; if there are no ways, they take those of the base protocol.
+/// its results come, whose rooms are exposed as `writes`; without ways, they take those of the base protocol.
 fn request<R>(
     (items, payload_length): (&[Item<Source>], usize),
-    (ways, writes): (&Items<Way>, &[&[Segment]]),
+    (ways, writes): (&Ways, &[&[Segment]]),
     f: impl FnOnce(&Message<'_>) -> R,
 ) -> R {
-    let directions = ways.iter().zip(writes).map(|(way, write)| way.direction(write));
+    let directions = ways.each.iter().zip(writes).map(|(way, write)| way.direction(write));
     let directions: Items<_> = directions.collect();
     // All results are caused by the whole Call.
     let set = [Directive { begin: 0, end: u32::MAX, items: directions.as_slice() }];
     // [RTR-7.1-2]
     //~ RTR-7.1-2: `{ &set }` -> `{ &[] }`
     let rsd = if directions.is_empty() { &[][..] } else { &set };
-    f(&Message { kind: MessageKind::Request { rsd, rsbuf: 0 }, payload_length, items })
+    f(&Message { kind: MessageKind::Request { rsd, rsbuf: ways.further }, payload_length, items })
 }
 
 /// Describes the messages of a group, which need as many credits.

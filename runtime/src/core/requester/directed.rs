@@ -2,8 +2,9 @@
 //!
 //! # Normal operation
 //! A result whose room is no longer than what a response can bring comes along with it: nothing is exposed, and the octets
-//! are copied from the Receive to the room. The room of any other is exposed, as for a Write chunk. A Reply of the base
-//! protocol is taken as well: it has its results in the Payload stream.
+//! are copied from the Receives to the room. The response may have as many messages as that takes, if the peer has Receives
+//! of ours for them whatever else it sends. The room of any other result is exposed, as for a Write chunk. A Reply of the
+//! base protocol is taken as well: it has its results in the Payload stream.
 //!
 //! # Recovery
 //! A response that breaks a rule fails its Call (E13). The rooms come back as those of any Reply do.
@@ -29,7 +30,7 @@ use super::calls::{Found, MadeCalls, Stage};
 use super::exposed_leases::ExposedLeases;
 use super::lease::CallLease;
 use super::plan::UNBOUND;
-use super::way::Way;
+use super::way::{Way, Ways};
 use crate::core::connection::Connection;
 use crate::core::gathered::{Gathered, parts, payload_of};
 use crate::items::Items;
@@ -37,32 +38,45 @@ use crate::key::ConnectionKey;
 use crate::service::CallError;
 
 /// Chooses the ways of the results of a Call of this procedure. `None` if it directs none.
-pub(super) fn ways(plan: &CallPlan, procedure: u32, connection: &Connection) -> Option<Items<Way>> {
+pub(super) fn ways(plan: &CallPlan, procedure: u32, connection: &Connection) -> Option<Ways> {
     // A procedure may leave out one of several results, and then the next one takes its direction.
     if !connection.session.terms().directs || plan.writes.len() != 1 || plan.reply.is_some() {
         return None;
     }
-    let room = room(procedure, connection)?;
-    let way = |length: &u32| match *length as usize {
-        0 => Way::Inline,
-        length if length <= room => Way::Send,
-        _ => Way::Write,
+    let Engine::Two(two) = connection.engine.engine() else { return None };
+    let terms = two.extension()?.terms()?;
+    let procedure = connection.session.calls()?.procedure(procedure).unwrap_or(&UNBOUND);
+    let receive = two.thresholds().receive as usize;
+    // The peer has the credits, unless it makes Calls with all of them.
+    let messages_max = terms.response_receive_max.min(connection.engine.reserved() / 2).max(1);
+    let messages = |length: u32| {
+        (1..=messages_max)
+            .find(|messages| length as usize <= room(procedure, terms, (receive, *messages)))
     };
-    Some(plan.writes.iter().map(way).collect())
+    let mut further = 0;
+    let way = |length: &u32| match (length, messages(*length)) {
+        (0, _) => Way::Inline,
+        (_, Some(messages)) => {
+            further = messages - 1;
+            Way::Send
+        }
+        (_, None) => Way::Write,
+    };
+    let each = plan.writes.iter().map(way).collect();
+    Some(Ways { each, further })
 }
 
-/// Returns the octets of the longest result of a procedure that a response has the room for, whatever else it brings.
-fn room(procedure: u32, connection: &Connection) -> Option<usize> {
-    let Engine::Two(two) = connection.engine.engine() else { return None };
-    let terms: &Terms = two.extension()?.terms()?;
-    let procedure = connection.session.calls()?.procedure(procedure).unwrap_or(&UNBOUND);
+/// Returns the octets of the longest result of a procedure that a response in so many `messages` has the room for, whatever
+/// else it brings. Each may have `receive` octets.
+fn room(procedure: &Procedure, terms: &Terms, (receive, messages): (usize, u32)) -> usize {
+    let messages = messages as usize;
     let mut front = 0;
     front += Prefix::WIRE_LEN;
     front += 3 * UNIT; // the numbers of items and of transmissions, and the length of the Payload stream
     front += 5 * UNIT; // the item, without the numbers of its parts
-    front += terms.ours.segments().len() * UNIT; // as many parts as there are
+    front += messages * terms.ours.segments().len() * UNIT; // as many parts as there are
     front += ReplyHeader::SUCCESS_LEN + procedure.results_max as usize;
-    Some(terms.ours.room_behind(front, two.thresholds().receive as usize))
+    terms.ours.room_behind(front, receive, messages)
 }
 
 /// Checks that the length word of each result that is an opaque is in front of its place.

@@ -3,6 +3,17 @@
 use haulage_proto::rtrext::direction::{Directed, Direction};
 use haulage_proto::verbs::Segment;
 
+use crate::items::Items;
+
+/// How the results of a Call are to come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ways {
+    /// Each of them; none if the Call does not direct that.
+    pub(super) each: Items<Way>,
+    /// The messages that the response may have beyond the first.
+    pub(super) further: u32,
+}
+
 /// How a result is to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {

@@ -1,19 +1,19 @@
 //! Replies as their Calls direct (round-trip extensions, responses).
 //!
 //! # Normal operation
-//! A Call that directs how its results come has memory for the message of its Reply before the service runs, if a result
-//! may come along with it. Each result then follows the next direction: it is copied into the message, or written to the
-//! Requester's memory. What is too short for its direction, or has none, returns to the Payload stream.
+//! A Call that directs how its results come has memory for the messages of its Reply before the service runs, if a result
+//! may come along with it: for as many as the Requester has reserved Receives for, and as it may ever have credits for. Each
+//! result then follows the next direction: it is copied into the messages, or written to the Requester's memory. What is
+//! too short for its direction, or has none, returns to the Payload stream.
 //!
 //! # Recovery
 //! A Call for whose results there is no memory in time is not carried out: it goes again by chunks.
 
-use haulage_mr_pool::Local;
 use haulage_proto::exchange::Format;
 use haulage_proto::rpc::ReplyHeader;
 use haulage_proto::rtrext::Extension;
 use haulage_proto::rtrext::plan::Source;
-use haulage_proto::rtrext::respond::{Answers, Asked, Prefer, ResultItem};
+use haulage_proto::rtrext::respond::{Answers, Prefer, ResultItem};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::UNIT;
 
@@ -45,9 +45,14 @@ impl ServedCall {
             return Err((reply, error));
         }
         match self.respond(&mut reply, extension) {
-            Ok((response, body)) => {
-                let mut answer = Answer::new(reply, Delivery::Sent(Format::Simple));
-                (answer.body, answer.response) = (body, Some(Box::new(response)));
+            Ok(response) => {
+                let format = match u32::try_from(response.plan.transmissions()).unwrap_or(u32::MAX)
+                {
+                    0 | 1 => Format::Simple,
+                    messages => Format::Continued { messages },
+                };
+                let mut answer = Answer::new(reply, Delivery::Sent(format));
+                answer.response = Some(Box::new(response));
                 self.stage = Stage::Replying(answer);
                 Ok(())
             }
@@ -55,14 +60,9 @@ impl ServedCall {
         }
     }
 
-    /// Plans the response. What does not leave the Payload stream is put back there. Returns the plan, and the memory for the
-    /// message if it brings results.
-    fn respond(
-        &mut self,
-        reply: &mut Reply,
-        extension: &Extension,
-    ) -> Result<(Response, Option<Local>), ErrorBody> {
-        let Some(directing) = &self.directing else { return Err(ErrorBody::System) };
+    /// Plans the response. What does not leave the Payload stream is put back there.
+    fn respond(&mut self, reply: &mut Reply, extension: &Extension) -> Result<Response, ErrorBody> {
+        let Some(directing) = &mut self.directing else { return Err(ErrorBody::System) };
         let wire = |octets: usize| u32::try_from(octets).unwrap_or(u32::MAX);
         let reduced = reply.take_reduced();
         // The whole Call causes its results.
@@ -77,9 +77,8 @@ impl ServedCall {
         let length = wire(reply.at + gone);
         // [RTR-7.4-1] the choice is ours.
         //~ RTR-7.4-1: `{ Prefer::Send }` -> `{ Prefer::Write }`
-        let preferred = if self.reply_body.is_some() { Prefer::Send } else { Prefer::Write };
-        let asked = Asked { rsbuf: 0, ..directing.asked.clone() };
-        let planned = extension.respond(&asked, preferred, (length, &results))?;
+        let preferred = if directing.rooms.is_empty() { Prefer::Write } else { Prefer::Send };
+        let planned = extension.respond(&directing.asked, preferred, (length, &results))?;
         let Some((Answers { items, results: answered }, plan)) = planned else {
             return Err(ErrorBody::System);
         };
@@ -100,10 +99,13 @@ impl ServedCall {
             shift += data.len().next_multiple_of(UNIT);
         }
         let is_sent = items.iter().any(|item| item.place == Source::Send && item.length > 0);
-        let body = self.reply_body.take().filter(|_| is_sent);
-        if is_sent && body.is_none() {
+        let mut rooms = std::mem::take(&mut directing.rooms);
+        // A message without results is made where its Payload stream is.
+        let needed = plan.transmissions();
+        rooms.truncate(if is_sent || needed > 1 { needed } else { 0 });
+        if rooms.len() < needed && (is_sent || needed > 1) {
             return Err(ErrorBody::ReplyResource { length_needed: length });
         }
-        Ok((Response { plan, items, data, length: reply.at }, body))
+        Ok(Response { plan, items, data, length: reply.at, rooms })
     }
 }

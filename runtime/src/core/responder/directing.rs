@@ -1,10 +1,12 @@
 //! What a Call says of how its results are to come (round-trip extensions).
 
+use haulage_mr_pool::Local;
 use haulage_proto::chunk::WriteChunk;
 use haulage_proto::rpc::ReplyHeader;
 use haulage_proto::rtrext::direction::Directed;
 use haulage_proto::rtrext::properties::Terms;
 use haulage_proto::rtrext::respond::Asked;
+use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::Prefix;
 
 use crate::items::Items;
@@ -15,19 +17,42 @@ use crate::outgoing::segments::Segments;
 pub(crate) struct Directing {
     pub(super) asked: Asked,
     /// Octets of the longest result that can come along with the Reply.
-    pub(super) along_max: usize,
+    along_max: usize,
+    /// Memory for each message of the Reply; none if no result may come along with it.
+    pub(super) rooms: Vec<Local>,
 }
 
 impl Directing {
     /// Keeps directions of which nothing is known yet.
     pub(super) const fn new(asked: Asked) -> Self {
-        Self { asked, along_max: 0 }
+        Self { asked, along_max: 0, rooms: Vec::new() }
     }
 
-    /// Notes how long a result may be that comes along with the shortest Reply. A longer Reply may have no room for it.
-    pub(super) fn settle(&mut self, terms: &Terms) {
+    /// Settles how many messages the Reply may have, of which there are credits for `messages_max` at most, and how long a
+    /// result may be that comes along with the shortest Reply. A longer one may have no room for it.
+    ///
+    /// # Errors
+    /// There are fewer credits than that, and the Call leaves no other way. Of all errors, the one returned has it go again
+    /// by chunks, as nothing of it was carried out.
+    pub(super) fn settle(&mut self, terms: &Terms, messages_max: u32) -> Result<(), ErrorBody> {
+        let further_max = terms.response_send_max.saturating_sub(1);
+        // [RTR-5.2-1] no more messages than the Call has reserved Receives for.
+        //~ RTR-5.2-1: `self.asked.rsbuf.min(further_max)` -> `further_max`
+        self.asked.rsbuf = self.asked.rsbuf.min(further_max);
+        if self.asked.rsbuf >= messages_max {
+            if self.has_to_send() {
+                return Err(ErrorBody::InvalHtype);
+            }
+            self.asked.rsbuf = messages_max.saturating_sub(1);
+        }
         let front = Prefix::WIRE_LEN + ReplyHeader::SUCCESS_LEN;
-        self.along_max = terms.theirs.room_behind(front, terms.message_max);
+        self.along_max = terms.theirs.room_behind(front, terms.message_max, self.messages());
+        Ok(())
+    }
+
+    /// Returns the most messages that the Reply has.
+    pub(super) const fn messages(&self) -> usize {
+        self.asked.rsbuf as usize + 1
     }
 
     /// Returns whether a result may come along with the Reply.

@@ -139,6 +139,11 @@ impl Responder {
                 let octets = reads.iter().map(|read| read.source.octets());
                 Leases::all(octets.map(|octets| each(pool, octets, density)))
             }
+            // There is memory for every message that the results may come along with.
+            Want::Reply { .. } if call.room.body > 0 && call.is_directing() => {
+                let messages = call.directing.as_ref().map_or(1, |directing| directing.messages());
+                Leases::all((0..messages).map(|_| each(pool, octets / messages, density)))
+            }
             _ => each(pool, octets, density),
         };
         match common.grant(call.connection, &wanted, lease) {
@@ -171,7 +176,11 @@ impl Responder {
                 self.read(common, name, Stage::Reading { arguments }, sources, leases);
             }
             Stage::Waiting(Want::Reply { arguments }) => {
-                call.reply_body = leases.into_one().ok().filter(|_| call.room.body > 0);
+                match &mut call.directing {
+                    Some(directing) if call.room.body > 0 => directing.rooms = leases.into_vec(),
+                    Some(_) => {}
+                    None => call.reply_body = leases.into_one().ok().filter(|_| call.room.body > 0),
+                }
                 self.be_ready(common, name, Stage::Ready { arguments });
             }
             other => call.stage = other,

@@ -11,6 +11,7 @@ use haulage_proto::xdr::Writer;
 use super::answer::{Answer, Delivery};
 use super::{GONE, ServedCall, Stage};
 use crate::core::common::Common;
+use crate::core::memory::Charge;
 use crate::core::outbox::InParts;
 use crate::items::Items;
 use crate::limits::HEADER_ROOM;
@@ -28,10 +29,17 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
     if let Some(response) = answer.response.take() {
         response.count(&mut common.counters);
         let patch = HeaderPatch { xid: call.xid, credit };
-        let (head, mut message) =
-            response.seal((answer.buffer, answer.body), patch, &mut common.buffers);
-        common.leave(key, &head, &mut message, charge, port);
-        return message.take_buffer().into_iter().for_each(|lease| common.buffers.recycle(lease));
+        let mut charge = charge;
+        let messages = response.seal(answer.buffer, patch, &mut common.buffers);
+        let mut left = messages.len();
+        for (head, mut message) in messages {
+            left -= 1;
+            // The charge goes with the last one.
+            let charge = if left == 0 { std::mem::take(&mut charge) } else { Charge::default() };
+            common.leave(key, &head, &mut message, charge, port);
+            message.take_buffer().into_iter().for_each(|lease| common.buffers.recycle(lease));
+        }
+        return;
     }
     let Delivery::Sent(format) = answer.delivery else { panic!("its client reads this Reply") };
     let is_special = format == Format::Special;

@@ -1,10 +1,13 @@
 //! Results that come along with their Replies, as their Calls direct.
 
 use super::*;
-use crate::limits::PLACING_SIZE;
+use crate::limits::{PLACING_SIZE, TRANSMISSIONS_MAX};
 
 const DIRECTING: Limits =
     Limits { receive_size: PLACING_SIZE, send_size: PLACING_SIZE, responses: true, ..LIMITS };
+
+/// With responses in several messages.
+const GROUPED: Limits = Limits { transmissions_max: TRANSMISSIONS_MAX, ..DIRECTING };
 
 fn world(limits: [Limits; 2]) -> World {
     World::with(Keeper::default(), limits, FabricConfig::default())
@@ -29,6 +32,11 @@ impl World {
         self.until(|w| w.ended().len() > ended);
         let (_, result, room) = self.ended_of(token);
         result.clone().map(|length| (length, room.as_ref().map(|room| room.bytes().to_vec())))
+    }
+
+    /// Returns how many messages the server has sent that are one of several.
+    fn parts(&self) -> u64 {
+        self.server.inner.common.counters.parts_sent
     }
 
     /// Returns how many results came along, and how many were sent along; then how many Write chunks there were.
@@ -73,6 +81,74 @@ fn a_longer_result_is_written_as_its_call_directs() {
         let each = [made - before[0], served - before[1], written - before[2]];
         assert_eq!(each, [along, along, 1 - along], "{length}");
     }
+    world.settle();
+    world.all_home();
+}
+
+/// Each message is as long as its Receive, and has a part of the result.
+#[test]
+fn a_longer_result_comes_along_in_several_messages() {
+    let mut world = world([GROUPED; 2]);
+    // The window of the server grows with its Replies.
+    for token in 0..20 {
+        world.call(100 + token, request(0));
+    }
+    world.until(|w| w.ended().len() == 20);
+    // Longer ones have more numbers of parts in the first header.
+    let longest = |messages: usize| messages * (LONGEST - 64);
+    for (token, messages) in [(1, 1), (2, 2), (3, 3), (4, 4)] {
+        for (token, length) in [(token, longest(messages)), (token + 10, longest(messages) - 9000)]
+        {
+            let octets = world.keep(length);
+            let (before, parts) = (world.results(), world.parts());
+            let (got, room) = world.fetch(token, length).unwrap();
+            assert!(got as usize == length && room.unwrap() == octets, "{length}");
+            let after = world.results();
+            assert_eq!([after[0] - before[0], after[1] - before[1], after[2]], [1, 1, 0]);
+            let sent = world.parts() - parts;
+            assert_eq!(sent, if messages == 1 { 0 } else { messages as u64 }, "{length}");
+        }
+    }
+    let octets = world.keep(longest(5));
+    let (got, room) = world.fetch(20, longest(5)).unwrap();
+    assert!(got as usize == longest(5) && room.unwrap() == octets);
+    assert_eq!(world.results()[2], 1, "it is written");
+    world.settle();
+    world.all_home();
+}
+
+/// A client leaves the server half of the credits, and lets it write what takes more messages.
+#[test]
+fn an_idle_client_asks_for_as_many_messages_as_there_are_credits() {
+    let mut world = world([GROUPED; 2]);
+    for (token, length, written) in [(1, 32 << 10, 0), (2, 48 << 10, 1)] {
+        let octets = world.keep(length);
+        let (got, room) = world.fetch(token, length).unwrap();
+        assert!(got as usize == length && room.unwrap() == octets, "{length}");
+        assert_eq!(world.results()[2], written, "{length}");
+    }
+    world.settle();
+    world.all_home();
+}
+
+/// Beside others, each of which takes several messages, and which wait for the credits of one another.
+#[test]
+fn many_results_come_along_in_several_messages_each() {
+    let mut world = world([GROUPED; 2]);
+    let octets = world.keep(30_000);
+    for token in 0..24 {
+        let room = world.lease(30_000, 0x77);
+        world.call(token, request(FETCH).room(room));
+    }
+    world.until(|w| w.ended().len() == 24);
+    for (token, length, room) in world.ended() {
+        assert_eq!(*length, Ok(30_000), "{token}");
+        assert!(room.as_ref().unwrap().bytes() == octets, "{token}");
+    }
+    let [made, served, written] = world.results();
+    assert_eq!((made, made + written), (served, 24));
+    assert!(made > 0);
+    assert_eq!(world.parts(), 2 * served);
     world.settle();
     world.all_home();
 }
