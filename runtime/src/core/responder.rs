@@ -674,7 +674,7 @@ impl ServedCall {
         let (Some(directing), Some(terms)) = (&mut self.directing, terms) else { return Ok(()) };
         directing.settle(terms, two.messages_max(Kind::Reply))?;
         let sends = self.reduces && directing.may_send();
-        let body = if sends { directing.messages() * limits.response_buffer() } else { 0 };
+        let body = if sends { directing.messages_max() * limits.response_buffer() } else { 0 };
         let result = served.result_room(self.header.procedure, self.offered());
         self.room = Room { body, result };
         Ok(())

@@ -46,12 +46,12 @@ impl Directing {
             self.asked.rsbuf = messages_max.saturating_sub(1);
         }
         let front = Prefix::WIRE_LEN + ReplyHeader::SUCCESS_LEN;
-        self.along_max = terms.theirs.room_behind(front, terms.message_max, self.messages());
+        self.along_max = terms.theirs.room_behind(front, terms.message_max, self.messages_max());
         Ok(())
     }
 
     /// Returns the most messages that the Reply has.
-    pub(super) const fn messages(&self) -> usize {
+    pub(super) const fn messages_max(&self) -> usize {
         self.asked.rsbuf as usize + 1
     }
 

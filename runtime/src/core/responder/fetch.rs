@@ -141,7 +141,8 @@ impl Responder {
             }
             // There is memory for every message that the results may come along with.
             Want::Reply { .. } if call.room.body > 0 && call.is_directing() => {
-                let messages = call.directing.as_ref().map_or(1, |directing| directing.messages());
+                let messages =
+                    call.directing.as_ref().map_or(1, |directing| directing.messages_max());
                 Leases::all((0..messages).map(|_| each(pool, octets / messages, density)))
             }
             _ => each(pool, octets, density),
