@@ -67,15 +67,21 @@ impl Local {
 
     /// Makes the lease immutable, so that many requests can read it at once.
     pub fn share(self) -> Shared {
-        self.block_ref.pool.owner().counters.pass(LeaseState::Local, LeaseState::Shared);
-        let reference = self.count().into_first();
-        let Self { span, block_ref } = self;
-        mem::forget(block_ref); // the references keep it out
-        Shared { octets: span.freeze(), reference }
+        let (octets, count) = self.freeze();
+        Shared::new(octets, count.into_first())
     }
 
-    /// Gives the lease a tag, by which its owner finds it when a [`Mover`](crate::Mover) is to move it. A lease that was
-    /// shared since keeps the tag. A lease with a tag is not exposed: that may change the tag.
+    /// Gives up the right to write, and starts counting references to the block: the caller's is the first.
+    pub(crate) fn freeze(self) -> (Frozen, Count) {
+        self.block_ref.pool.owner().counters.pass(LeaseState::Local, LeaseState::Shared);
+        let count = self.count();
+        let Self { span, block_ref } = self;
+        mem::forget(block_ref); // the references keep it out
+        (span.freeze(), count)
+    }
+
+    /// Gives the lease a tag, by which its owner finds it when a [`Mover`](crate::Mover) is to move it. A lease with a tag is
+    /// not exposed: that may change the tag.
     pub fn tag(&self, tag: u32) {
         self.block_ref.pool.tag(self.block_ref.block, tag);
     }
@@ -126,6 +132,11 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Makes one of the octets of a block, which the reference counts.
+    pub(crate) const fn new(octets: Frozen, reference: Reference) -> Self {
+        Self { octets, reference }
+    }
+
     /// Borrows the contents.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -141,17 +152,6 @@ impl Shared {
     /// Returns whether the length is zero.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Gives the lease a tag, by which its owner finds it when a [`Mover`](crate::Mover) is to move it.
-    pub fn tag(&self, tag: u32) {
-        let count = self.count();
-        count.pool().tag(count.block(), tag);
-    }
-
-    /// Returns where the lease is. All references to one block are at the same place.
-    pub const fn place(&self) -> LeasePlace {
-        LeasePlace(self.reference.count().block())
     }
 
     /// Returns the start and the length of the octets, which are immutable.

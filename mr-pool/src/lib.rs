@@ -86,6 +86,7 @@
 
 mod allowance;
 mod blocks;
+mod common;
 mod error;
 mod gauges;
 mod handles;
@@ -115,6 +116,7 @@ mod view;
 mod tests;
 
 pub use allowance::{Allowance, CpuQuota, GroupLimit};
+pub use common::Common;
 pub use error::PoolError;
 pub use gauges::{ClassGauge, Gauges};
 pub use handles::{Handles, NoEntropy};

@@ -11,7 +11,8 @@
 
 use crate::Pool;
 use crate::blocks::{Blocks, Resident, SLAB_BLOCKS_MAX, STRETCH_BLOCKS_MAX, STRETCH_OCTETS_MAX};
-use crate::lease::{LeasePlace, Local, Shared};
+use crate::common::Common;
+use crate::lease::{LeasePlace, Local};
 use crate::pool_core::PoolRef;
 use crate::view::Span;
 
@@ -32,8 +33,8 @@ pub trait Keeper {
 pub enum Movable {
     /// An owned one.
     Local(Local),
-    /// A shared one, to which there is no other reference.
-    Shared(Shared),
+    /// A common one, to which there is no other reference.
+    Common(Common),
 }
 
 impl Movable {
@@ -41,7 +42,7 @@ impl Movable {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Local(lease) => lease.bytes(),
-            Self::Shared(lease) => lease.bytes(),
+            Self::Common(lease) => lease.bytes(),
         }
     }
 
@@ -49,7 +50,7 @@ impl Movable {
     fn is_all_of(&self, place: LeasePlace) -> bool {
         match self {
             Self::Local(lease) => lease.place() == place,
-            Self::Shared(lease) => lease.place() == place && lease.count().is_one(),
+            Self::Common(lease) => lease.place() == place && lease.is_alone(),
         }
     }
 }
@@ -90,7 +91,7 @@ struct Taken {
     resident: Resident,
     /// `None` once its octets are copied aside.
     lease: Option<Movable>,
-    is_shared: bool,
+    is_common: bool,
     length: usize,
 }
 
@@ -157,8 +158,8 @@ impl Mover {
                 keeper.put(resident.tag, place, lease);
                 break;
             }
-            let (is_shared, length) = (matches!(lease, Movable::Shared(_)), lease.bytes().len());
-            taken.push(Taken { resident: *resident, lease: Some(lease), is_shared, length });
+            let (is_common, length) = (matches!(lease, Movable::Common(_)), lease.bytes().len());
+            taken.push(Taken { resident: *resident, lease: Some(lease), is_common, length });
         }
         let has_all = taken.len() == residents.len();
         if !has_all {
@@ -190,7 +191,7 @@ impl Mover {
         let Self { taken, aside, moved, .. } = self;
         let mut rest = &aside[..];
         for at in 0..taken.len() {
-            let Taken { resident, is_shared, length, .. } = taken[at];
+            let Taken { resident, is_common, length, .. } = taken[at];
             let order = taken[at].order();
             let alike = taken[at..].iter().take_while(|it| it.order() == order);
             let pages_max = alike.map(|it| it.resident.pages()).sum();
@@ -201,8 +202,11 @@ impl Mover {
             lease.bytes_mut().copy_from_slice(part);
             rest = behind;
             lease.tag(resident.tag);
-            let lease =
-                if is_shared { Movable::Shared(lease.share()) } else { Movable::Local(lease) };
+            let lease = if is_common {
+                Movable::Common(lease.into_common())
+            } else {
+                Movable::Local(lease)
+            };
             keeper.put(resident.tag, LeasePlace(resident.block), lease);
             moved.leases += 1;
             moved.octets += length as u64;

@@ -57,6 +57,9 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// The most octets that a pool manages.
+    pub const BYTES_MAX: usize = (u32::MAX as usize - 1) * PAGE;
+
     /// Creates a pool: maps a region, fills it with pages, and makes this thread its owner.
     ///
     /// # Errors
@@ -66,7 +69,8 @@ impl Pool {
     pub fn new(config: &PoolConfig) -> Result<Self, PoolError> {
         let too_large = PoolError::TooLarge { bytes: config.bytes };
         let bytes = config.pages.round_up(config.bytes).ok_or(too_large.clone())?;
-        let pages = u32::try_from(bytes / PAGE).ok().filter(|&p| p < u32::MAX).ok_or(too_large)?;
+        let pages = u32::try_from(bytes / PAGE).ok().filter(|_| bytes <= Self::BYTES_MAX);
+        let pages = pages.ok_or(too_large)?;
         let (region, report) = Region::new(bytes, config.pages, config.node)?;
         let no_books = || PoolError::NoMemory { bytes, reason: "no room for its books".to_owned() };
         let core = PoolCore::new(region, pages).ok_or_else(no_books)?;

@@ -5,12 +5,15 @@
 //!
 //! [`PoolCore`] frees the bookkeeping and the region when the pool is dropped while every block is
 //! free, and never otherwise. A lease is a block in use, so [`PoolRef`], the pointer in each lease, is
-//! valid as long as the lease. Only the owner's thread accesses anything but [`Returns`], which
-//! [`Bound`] checks.
+//! valid as long as the lease. Only the owner's thread accesses anything but [`Returns`] and the counts of common blocks,
+//! which [`Bound`] checks.
 //!
 //! Every `Shared` and every view of a shared, posted or exposed block holds a [`Reference`], and a
 //! posted or exposed `Local` counts as one. The block is freed with the last reference, so a view
 //! keeps it in use as a lease does.
+//!
+//! The references of a common block are counted by atomics: the `Common` itself is one, and each core that sends from it
+//! has one more, its [`Visit`]. A visit has a plain count of its own, of the references on that core.
 
 use std::alloc::{self, Layout};
 use std::cell::{Cell, RefCell};
@@ -18,9 +21,9 @@ use std::fmt;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::blocks::{Allocation, Block, Blocks, Resident};
+use crate::blocks::{Allocation, Block, Blocks, Resident, SLAB_BLOCKS_MAX};
 use crate::gauges::{Counters, LeaseState};
 use crate::region::Region;
 use crate::returns::Returns;
@@ -39,13 +42,15 @@ pub(crate) struct Owner {
     pub(crate) counters: Counters,
     /// The counts of each block that is shared, posted or exposed.
     counts: Box<[Tally]>,
+    visits: Visits,
 }
 
-/// The counts of one block that is shared, posted or exposed.
-#[derive(Debug)]
+/// The counts of one block that is common, shared, posted or exposed.
+#[derive(Debug, Default)]
 #[repr(C)]
 struct Tally {
-    references: Cell<u32>,
+    /// Other threads than the owner's have access to it while the block is common, and only then.
+    references: AtomicU32,
     /// The number of octets that a peer placed in the block while it was exposed, as far as its
     /// RNIC counts them; or the tag of a block that has one, which is not exposed.
     placed: Cell<u32>,
@@ -64,6 +69,7 @@ impl PoolCore {
             blocks: RefCell::new(Blocks::new(pages)?),
             counters: Counters::default(),
             counts: zeroes(Blocks::counts(pages))?,
+            visits: Visits::new()?,
         };
         let body = Body { returns: Returns::new(pages)?, owner: Bound::here(owner), region };
         Some(Self(PoolRef(NonNull::from(Box::leak(Box::new(body))))))
@@ -88,14 +94,15 @@ impl PoolCore {
 impl Drop for PoolCore {
     fn drop(&mut self) {
         self.0.collect();
-        if !self.0.owner().blocks.borrow().all_home() {
+        let Owner { blocks, visits, .. } = self.0.owner();
+        if !blocks.borrow().all_home() || visits.out.get() > 0 {
             // A view of a lent block, or a lease elsewhere, may outlive us: its memory must too.
             return;
         }
         // SAFETY: the pointer is `Box::leak`'s, and only this drop frees it. Every block is home, so
         // nobody holds it: not a lease on another thread, whose last access was the push we collected
         // with its block; not a view (of our RNIC's or through a peer's handle), as its reference
-        // keeps its block out.
+        // keeps its block out, or its visit.
         drop(unsafe { Box::from_raw(self.0.0.as_ptr()) });
     }
 }
@@ -103,11 +110,14 @@ impl Drop for PoolCore {
 /// The pointer from a lease to its pool. It exists in the pool, in leases and in views, never
 /// longer than these.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub(crate) struct PoolRef(NonNull<Body>);
 
 // SAFETY: from another thread than the owner's only the owner's number, which never changes, and the
 // atomics of `Returns` can be reached: `Bound` keeps the rest, and `region` is not handed out.
 unsafe impl Send for PoolRef {}
+// SAFETY: as above. A `PoolRef` is copied where it is used, so a reference to one gives no more.
+unsafe impl Sync for PoolRef {}
 
 impl PoolRef {
     /// Allocates a block by `take`; returns it, and the start of its octets.
@@ -143,12 +153,47 @@ impl PoolRef {
         }
     }
 
+    /// Frees a block that was common, whose count is `references` and of which there is no reference left, from any thread.
+    fn give_common(self, block: Block, references: &AtomicU32) {
+        let body = self.body();
+        match body.owner.get() {
+            Some(owner) => {
+                owner.counters.leave(LeaseState::Shared, 1);
+                owner.blocks.borrow_mut().give(block);
+            }
+            None => {
+                references.store(COMMON_ONCE, Ordering::Relaxed);
+                let Returns { head, marks, links } = &body.returns;
+                Returns::push(head, marks, links, block);
+            }
+        }
+    }
+
     /// Frees the blocks that other threads returned; returns whether there were any.
     pub(crate) fn collect(self) -> bool {
         let owner = self.owner();
-        let count = self.body().returns.drain(|block| owner.blocks.borrow_mut().give(block));
-        owner.counters.leave(LeaseState::Local, count);
+        let count = self.body().returns.drain(|block| {
+            let mut blocks = owner.blocks.borrow_mut();
+            let Tally { references, .. } = &owner.counts[blocks.count_index(block)];
+            let was_common = references.load(Ordering::Relaxed) == COMMON_ONCE;
+            if was_common {
+                references.store(0, Ordering::Relaxed);
+            }
+            let state = if was_common { LeaseState::Shared } else { LeaseState::Local };
+            owner.counters.leave(state, 1);
+            blocks.give(block);
+        });
         count > 0
+    }
+
+    /// Frees a block with its last plain reference, or ends a visit with that.
+    fn release(self, block: Block) {
+        let owner = self.owner();
+        if block.index == VISIT {
+            drop(owner.visits.end(block.first));
+        } else {
+            owner.blocks.borrow_mut().give(block);
+        }
     }
 
     /// Gives a block a tag, by which its owner finds it when it is to be moved.
@@ -166,7 +211,7 @@ impl PoolRef {
         // Once shared, a block of which there is only a `Local` may have one reference, or still the last one's count.
         let tag = |index: usize| {
             let Tally { references, placed } = &owner.counts[index];
-            (references.get() <= 1).then(|| placed.get())
+            (references.load(Ordering::Relaxed) <= 1).then(|| placed.get())
         };
         owner.blocks.borrow_mut().next_stretch(found, tag)
     }
@@ -178,8 +223,21 @@ impl PoolRef {
         let index = owner.blocks.borrow().count_index(block);
         let tally = NonNull::from(&owner.counts[index]);
         let count = Count { tally, pool: self, block };
-        count.tally().references.set(1);
+        count.tally().references.store(1, Ordering::Relaxed);
         count
+    }
+
+    /// Begins a visit: a count of references on this core to a common block, which may be another pool's. The first reference
+    /// is the caller's. Returns `None` if there are [`VISITS_MAX`].
+    pub(crate) fn visit(self, common: CommonReference) -> Option<Count> {
+        let (visit, number) = self.owner().visits.begin(common)?;
+        let count = Count {
+            tally: NonNull::from(&visit.tally),
+            pool: self,
+            block: Block { first: number, index: VISIT },
+        };
+        count.tally().references.store(1, Ordering::Relaxed);
+        Some(count)
     }
 
     /// Returns the owner's bookkeeping.
@@ -222,7 +280,8 @@ impl Count {
     /// At 2^32 references, which only leaked references can add up to.
     pub(crate) fn more(self) -> Reference {
         let Tally { references, .. } = self.tally();
-        references.set(references.get().checked_add(1).expect("fewer than 2^32 references"));
+        let more = references.load(Ordering::Relaxed).checked_add(1);
+        references.store(more.expect("fewer than 2^32 references"), Ordering::Relaxed);
         Reference(self)
     }
 
@@ -231,9 +290,18 @@ impl Count {
         Reference(self)
     }
 
+    /// Has the block be common from now on: the first reference is counted by atomics.
+    pub(crate) fn into_common(self) -> CommonReference {
+        CommonReference {
+            references: NonNull::from(&self.tally().references),
+            pool: self.pool,
+            block: self.block,
+        }
+    }
+
     /// Returns whether there is only one reference.
     pub(crate) fn is_one(self) -> bool {
-        self.tally().references.get() == 1
+        self.tally().references.load(Ordering::Relaxed) == 1
     }
 
     /// Counts octets that a peer placed in the block.
@@ -252,29 +320,25 @@ impl Count {
         self.tally().placed.get()
     }
 
-    /// Returns the block.
-    pub(crate) const fn block(self) -> Block {
-        self.block
-    }
-
     /// Returns the pointer to the pool.
     pub(crate) const fn pool(self) -> PoolRef {
         self.pool
     }
 
     fn tally(&self) -> &Tally {
-        // SAFETY: the count is in the pool's books, which live while a block is out, and `self` is part
+        // SAFETY: the count is in the pool's books, which live while a block or a visit is out, and `self` is part
         // of a lease or a view of one. The books lie outside the region: neither our RNIC nor a peer writes
         // them, not even a peer that has mapped the whole region. No other block has the count while ours
-        // is out. `self` is not `Send` and was made on the owner's thread (`owner` in `PoolRef::count`), so no
-        // other thread has it.
+        // is out. `self` is not `Send` and was made on the owner's thread (`owner` in `PoolRef::count` and
+        // `PoolRef::visit`), so no other thread has it: of a common block other threads have `references`, which is
+        // atomic, and the owner has no `Count` any more.
         unsafe { self.tally.as_ref() }
     }
 }
 
 impl fmt::Debug for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {:?}", self.tally().references.get(), self.block)
+        write!(f, "{} of {:?}", self.tally().references.load(Ordering::Relaxed), self.block)
     }
 }
 
@@ -293,23 +357,167 @@ impl Drop for Reference {
     fn drop(&mut self) {
         let Count { pool, block, .. } = self.0;
         let Tally { references, .. } = self.0.tally();
-        let count = references.get() - 1;
-        references.set(count);
+        let count = references.load(Ordering::Relaxed) - 1;
+        references.store(count, Ordering::Relaxed);
         if count == 0 {
-            pool.owner().blocks.borrow_mut().give(block);
+            pool.release(block);
         }
     }
 }
 
-/// Allocates counts of zero, as zeroed memory that the system provides on first use. Returns `None` if there is no
+/// One reference to a common block, which is freed with its last reference, on any thread.
+#[derive(Debug)]
+pub(crate) struct CommonReference {
+    references: NonNull<AtomicU32>,
+    pool: PoolRef,
+    block: Block,
+}
+
+// SAFETY: the references are counted by atomics, which any thread may access while one of them exists; the block is given
+// home from any thread.
+unsafe impl Send for CommonReference {}
+// SAFETY: as above: a reference to a `CommonReference` reads the count, adds to it, and copies the rest.
+unsafe impl Sync for CommonReference {}
+
+impl CommonReference {
+    /// Adds a reference. There are fewer than 2^32: each but the first is a visit's.
+    pub(crate) fn more(&self) -> Self {
+        // Relaxed: whoever adds one has another, which keeps the block out meanwhile.
+        self.references().fetch_add(1, Ordering::Relaxed);
+        Self { references: self.references, pool: self.pool, block: self.block }
+    }
+
+    /// Returns whether there is only this reference, so that nobody else reads the octets, and only its owner can have
+    /// others do so.
+    pub(crate) fn is_one(&self) -> bool {
+        // Acquire: what others read through their references came before.
+        self.references().load(Ordering::Acquire) == 1
+    }
+
+    /// Returns the pointer to the pool of the block.
+    pub(crate) const fn pool(&self) -> PoolRef {
+        self.pool
+    }
+
+    /// Returns the block.
+    pub(crate) const fn block(&self) -> Block {
+        self.block
+    }
+
+    fn references(&self) -> &AtomicU32 {
+        // SAFETY: the count is in the books of the block's pool, outside the region, which live while the block is out:
+        // `self` keeps it out. The owner accesses it as an atomic, too.
+        unsafe { self.references.as_ref() }
+    }
+}
+
+impl Drop for CommonReference {
+    fn drop(&mut self) {
+        // The last reference is seen to be the last: nobody is left who could add one. That saves locking the line.
+        let is_last = self.is_one() || {
+            // Release: what was read through this reference was read before the block is lent again. Behind this line the
+            // books may be gone, unless it was the last one.
+            let before = self.references().fetch_sub(1, Ordering::Release);
+            before == 1 && {
+                fence(Ordering::Acquire);
+                true
+            }
+        };
+        if is_last {
+            self.pool.give_common(self.block, self.references());
+        }
+    }
+}
+
+/// References of one core to common blocks, of which each has a plain count of its own.
+#[derive(Debug)]
+struct Visits {
+    table: Box<[Visit]>,
+    /// The first free visit, plus one, of those that were in use before; 0 if there is none.
+    free: Cell<u32>,
+    /// The number of visits that were ever in use.
+    used: Cell<u32>,
+    out: Cell<u32>,
+}
+
+/// A reference of one core to a common block. Zeroes are a free one.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Visit {
+    tally: Tally,
+    references: Cell<Option<NonNull<AtomicU32>>>,
+    pool: Cell<Option<PoolRef>>,
+    first: Cell<u32>,
+    index: Cell<u8>,
+    /// The next free visit, plus one.
+    next: Cell<u32>,
+}
+
+impl Visits {
+    fn new() -> Option<Self> {
+        let (free, used, out) = Default::default();
+        Some(Self { table: zeroes(VISITS_MAX as usize)?, free, used, out })
+    }
+
+    fn begin(&self, common: CommonReference) -> Option<(&Visit, u32)> {
+        let number = match self.free.get().checked_sub(1) {
+            Some(number) => number,
+            None => {
+                let number = self.used.get();
+                (number < VISITS_MAX).then(|| self.used.set(number + 1))?;
+                number
+            }
+        };
+        let visit = &self.table[number as usize];
+        self.free.set(visit.next.replace(0));
+        let CommonReference { references, pool, block } = common;
+        std::mem::forget(common);
+        visit.references.set(Some(references));
+        visit.pool.set(Some(pool));
+        visit.first.set(block.first);
+        visit.index.set(block.index);
+        self.out.set(self.out.get() + 1);
+        Some((visit, number))
+    }
+
+    /// Ends a visit, and returns the reference that it had.
+    fn end(&self, number: u32) -> Option<CommonReference> {
+        let visit = &self.table[number as usize];
+        let (references, pool) = (visit.references.take()?, visit.pool.take()?);
+        visit.next.set(self.free.replace(number + 1));
+        self.out.set(self.out.get() - 1);
+        let block = Block { first: visit.first.get(), index: visit.index.get() };
+        Some(CommonReference { references, pool, block })
+    }
+}
+
+/// The most visits of a core: Replies that are on their way, with the pieces of their items.
+const VISITS_MAX: u32 = 1 << 16;
+/// The index of no block: the block is a visit, and its page the number of that.
+const VISIT: u8 = u8::MAX;
+const _: () = assert!(SLAB_BLOCKS_MAX < VISIT as usize);
+/// The references of a common block that came home from another thread: no block has as many.
+const COMMON_ONCE: u32 = u32::MAX;
+
+/// A value of which zeroes are one.
+///
+/// # Safety
+/// All octets of a value may be zero.
+unsafe trait Zero {}
+// SAFETY: an atomic and a cell of `u32`, of which zero is a value.
+unsafe impl Zero for Tally {}
+// SAFETY: a tally, cells of integers, and cells of options of pointers that are never null, of which zero is `None`.
+unsafe impl Zero for Visit {}
+
+/// Allocates values of zeroes, as zeroed memory that the system provides on first use. Returns `None` if there is no
 /// memory, or if `length` is zero.
-fn zeroes(length: usize) -> Option<Box<[Tally]>> {
-    let layout = Layout::array::<Tally>(length).ok().filter(|layout| layout.size() > 0)?;
+fn zeroes<T: Zero>(length: usize) -> Option<Box<[T]>> {
+    let layout = Layout::array::<T>(length).ok().filter(|layout| layout.size() > 0)?;
     // SAFETY: the layout is not of size zero.
-    let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?.cast::<Tally>();
+    let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?.cast::<T>();
     let counts = NonNull::slice_from_raw_parts(start, length);
     // SAFETY: the memory was just allocated by the allocator of boxes, with the layout of a slice of `length`
-    // tallies, and nobody else has it. A tally is two cells of `u32`, of which zero is a value.
+    // values, and nobody else has it. Zeroes are such a value (`Zero`).
     Some(unsafe { Box::from_raw(counts.as_ptr()) })
 }
 
@@ -347,9 +555,11 @@ mod tests {
 
     #[test]
     fn counts_begin_at_zero_or_are_not_made() {
-        let counts = zeroes(1000).unwrap();
-        let is_zero = |tally: &Tally| (tally.references.get(), tally.placed.get()) == (0, 0);
-        assert!(counts.len() == 1000 && counts.iter().all(is_zero));
+        let mut counts = zeroes::<Tally>(1000).unwrap();
+        let mut is_zero =
+            |tally: &mut Tally| (*tally.references.get_mut(), tally.placed.get()) == (0, 0);
+        assert!(counts.len() == 1000 && counts.iter_mut().all(&mut is_zero));
+        let zeroes = zeroes::<Tally>;
         assert!(zeroes(isize::MAX as usize / 8).is_none(), "more than there are addresses");
         assert!(zeroes(usize::MAX).is_none(), "its octets are no number");
         assert!(zeroes(0).is_none());

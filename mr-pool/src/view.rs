@@ -24,6 +24,8 @@ pub(crate) struct Span {
 
 // SAFETY: a span is the only access to its octets, so it may move between threads as a `Box` may.
 unsafe impl Send for Span {}
+// SAFETY: a reference to a span only reads octets, which nothing writes while it is borrowed.
+unsafe impl Sync for Span {}
 
 impl Span {
     /// Allocates a block of at least `length` octets in the region of `pool` by `take`, and returns it with the right to
@@ -110,6 +112,12 @@ pub(crate) struct Frozen {
     start: NonNull<u8>,
     length: usize,
 }
+
+// SAFETY: nobody writes the octets before the last copy is gone. Who holds copies on several threads counts them by
+// atomics, so that what any of them read was read before the octets are lent again.
+unsafe impl Send for Frozen {}
+// SAFETY: as above; a reference to one only reads.
+unsafe impl Sync for Frozen {}
 
 impl Frozen {
     pub(crate) fn bytes(&self) -> &[u8] {

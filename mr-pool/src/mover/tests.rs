@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::Density;
+use crate::lease::Shared;
 use crate::tests::{Rng, assert_all_home, pool};
 
 /// Leases by tag, each full of octets that its number determines.
@@ -10,7 +11,7 @@ struct Kept {
     slots: Vec<Option<(usize, Movable)>>,
     free: Vec<usize>,
     /// Leases that requests read, each with its number. Those dropped meanwhile are in no slot.
-    read: Vec<(usize, Shared)>,
+    read: Vec<(usize, LeasePlace, Shared)>,
     /// How often a lease was sought in the slot of another.
     missed: usize,
     /// Numbers of the leases that are being moved.
@@ -32,9 +33,9 @@ impl Kept {
             lease.tag(u32::try_from(slot).unwrap());
             Movable::Local(lease)
         } else {
-            let lease = lease.share();
+            let lease = lease.into_common();
             lease.tag(u32::try_from(slot).unwrap());
-            Movable::Shared(lease)
+            Movable::Common(lease)
         };
         self.slots[slot] = Some((number, lease));
         Some(())
@@ -66,7 +67,7 @@ impl Keeper for Kept {
     fn take(&mut self, tag: u32, place: LeasePlace) -> Option<Movable> {
         let slot = &mut self.slots[tag as usize];
         if !slot.as_ref().is_some_and(|(_, lease)| place_of(lease) == place) {
-            self.missed += usize::from(self.read.iter().all(|(_, read)| read.place() != place));
+            self.missed += usize::from(self.read.iter().all(|(_, read, _)| *read != place));
             return None;
         }
         let (number, lease) = slot.take()?;
@@ -83,7 +84,7 @@ impl Keeper for Kept {
 fn place_of(lease: &Movable) -> LeasePlace {
     match lease {
         Movable::Local(lease) => lease.place(),
-        Movable::Shared(lease) => lease.place(),
+        Movable::Common(lease) => lease.place(),
     }
 }
 
@@ -122,14 +123,14 @@ fn leases_keep_their_octets_and_tags_whatever_is_moved() {
                 }
                 // A request that reads a lease, and a lease without a tag.
                 14 => {
-                    if let Some(Some((number, Movable::Shared(lease)))) = kept.slots.first() {
-                        kept.read.push((*number, lease.clone()));
+                    if let Some(Some((number, Movable::Common(lease)))) = kept.slots.first() {
+                        kept.read.push((*number, lease.place(), lease.here(&pool).unwrap()));
                     }
                     loose.extend(pool.lease(length));
                 }
                 _ => {
                     loose.truncate(rng.below(4));
-                    for (number, lease) in kept.read.drain(..) {
+                    for (number, _, lease) in kept.read.drain(..) {
                         assert!(lease.bytes() == octets(number, lease.len()));
                     }
                 }
@@ -148,11 +149,11 @@ fn leases_that_are_in_use_stay_where_they_are() {
     let (pool, mut mover, mut kept) = (pool(1 << 20), Mover::new(), Kept::default());
     while kept.keep(pool.lease_as(1000, Density::Full), 1).is_some() {}
     (0..kept.slots.len()).filter(|slot| slot % 4 != 0).for_each(|slot| kept.drop(slot));
-    let is_shared = |slot: &Option<(usize, Movable)>| match slot {
-        Some((_, Movable::Shared(lease))) => Some(lease.clone()),
+    let here = |slot: &Option<(usize, Movable)>| match slot {
+        Some((_, Movable::Common(lease))) => lease.here(&pool),
         _ => None,
     };
-    let read: Vec<_> = kept.slots.iter().filter_map(is_shared).collect();
+    let read: Vec<_> = kept.slots.iter().filter_map(here).collect();
     assert_eq!((pool.free_bytes(), read.len()), (0, 256));
     while mover.step(&pool, &mut kept, 3000) == Step::More {}
     assert_eq!((mover.moved(), pool.free_bytes()), (Moved::default(), 0));
