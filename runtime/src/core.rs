@@ -350,6 +350,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     pub fn sleep(&mut self, limit: Option<Duration>) {
         let Common { streams, connections, .. } = &mut self.inner.common;
         if self.inbox.begin_sleep() && !streams.has_news(connections.queue()) {
+            self.service.sleeps();
             self.provider.sleep(limit);
         }
         self.inbox.end_sleep();

@@ -16,6 +16,8 @@ use crate::polling::{Polling, Wait};
 use crate::provider::{Provider, Waker};
 use crate::sys::{affinity, clock};
 
+pub use crate::sys::entries;
+
 pub(crate) mod deal;
 pub mod group;
 pub mod post;

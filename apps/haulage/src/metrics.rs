@@ -214,6 +214,10 @@ impl<S: Service + Counted> Service for Metered<S> {
         }
         worked
     }
+
+    fn sleeps(&mut self) {
+        self.inner.sleeps();
+    }
 }
 
 impl Figures {

@@ -116,6 +116,10 @@ pub trait Service {
         let _ = cx;
         false
     }
+
+    /// Called before the core sleeps, which may be for long. A service that reads what other cores change lets go of it
+    /// ([`Entries::rest`](crate::cores::entries::Entries::rest)).
+    fn sleeps(&mut self) {}
 }
 
 /// The service of a core that only calls.

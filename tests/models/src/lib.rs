@@ -8,7 +8,7 @@
 //!
 //! The doc comment of each model states the property that it shows. A weaker ordering than the code needs makes a model
 //! fail.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod blocks;
 mod provider;
@@ -23,9 +23,11 @@ mod table;
 #[path = "../../../runtime/src/cores/post/news.rs"]
 mod news;
 
+mod entries;
 mod homecoming;
 mod posts;
 
+pub use entries::*;
 pub use homecoming::*;
 pub use posts::*;
 pub use provider::shm::{doorbell::*, records::*, registrations::*};

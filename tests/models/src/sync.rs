@@ -18,7 +18,8 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{self as model, fence};
+use loom::sync::atomic as model;
+pub(crate) use loom::sync::atomic::fence;
 
 macro_rules! atomic {
     ($name:ident, $value:ty) => {
@@ -69,6 +70,27 @@ macro_rules! atomic {
                 self.word.fetch_or(value, order)
             }
 
+            pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.watch.change(order);
+                self.word.fetch_add(value, order)
+            }
+
+            pub(crate) fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.watch.change(order);
+                self.word.fetch_sub(value, order)
+            }
+
+            pub(crate) fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.watch.change(success);
+                self.word.compare_exchange(current, new, success, failure)
+            }
+
             pub(crate) fn compare_exchange_weak(
                 &self,
                 current: $value,
@@ -96,6 +118,16 @@ atomic!(AtomicU64, u64);
 /// Returns a word that is 0 or 1, and is 0.
 pub(crate) fn flag() -> AtomicU32 {
     AtomicU32::watched(0, Watch::default())
+}
+
+/// Returns a word that several threads store.
+pub(crate) fn word(value: u64) -> AtomicU64 {
+    AtomicU64::watched(value, Watch::default())
+}
+
+/// Waits for another thread that is about to do something.
+pub(crate) fn wait_a_moment() {
+    loom::thread::yield_now();
 }
 
 /// The watched properties of a word.

@@ -181,3 +181,6 @@ pub(crate) fn last_word(octets: &[u8]) -> u64 {
 
 pub(crate) const LINE: usize = 64;
 pub(crate) const LINE_OCTETS: usize = LINE - 8;
+
+/// Has nothing fetched: a model has no cache.
+pub(crate) const fn prefetch_value<T>(_: &T) {}
