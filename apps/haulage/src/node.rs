@@ -46,6 +46,15 @@ pub trait Carrier: Provider + Sized {
         Listener::check(at)
     }
 
+    /// Finds out whether so many cores of a server can send from each other's memory.
+    ///
+    /// # Errors
+    /// They cannot.
+    fn check_shared(cores: usize) -> Result<(), Failure> {
+        let _ = cores;
+        Ok(())
+    }
+
     /// Returns the address of this machine at which a server for local clients listens.
     ///
     /// # Errors
@@ -153,6 +162,20 @@ impl NodeConfig {
         }
     }
 
+    /// Checks that a core can manage its memory.
+    ///
+    /// # Errors
+    /// It is too much.
+    pub fn check(&self) -> Result<(), Failure> {
+        if self.size() > Pool::BYTES_MAX { Err(self.wanted().beyond()) } else { Ok(()) }
+    }
+
+    /// Returns the size of the core's pool, in octets.
+    const fn size(&self) -> usize {
+        // A sum that would overflow is more than any machine has.
+        self.room.saturating_add(self.limits.transport_bytes())
+    }
+
     /// Builds the only core of this end around the service that `service` creates from the core's pool and waker.
     ///
     /// # Errors
@@ -173,8 +196,7 @@ impl NodeConfig {
         number: CoreNumber,
         service: impl FnOnce(&Pool, &Waker) -> Result<S, Failure>,
     ) -> Result<(Core<P, S>, Notes), Failure> {
-        // A sum that would overflow is more than any machine has.
-        let size = self.room.saturating_add(self.limits.transport_bytes());
+        let size = self.size();
         let _step = Step::begin(format_args!("filling {} of memory", bytes::rounded(size as u64)));
         let config = PoolConfig { bytes: size, pages: P::PAGES, node: None };
         let pool = Pool::new(&config).map_err(|error| match error {

@@ -6,8 +6,8 @@ pub mod supervisor;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage::core::{Core, Service};
-use haulage::cores::group::Group;
+use haulage::core::{Core, CoreNumber, Service};
+use haulage::cores::group::{self, Group};
 use haulage::cores::{Placement as Thread, Unstopped};
 use haulage::provider::{Provider, Waker};
 use haulage::sys::socket::Listener as Ports;
@@ -20,7 +20,7 @@ use crate::cli::values::Polling;
 use crate::failure::Failure;
 use crate::hosts::ServerHosts;
 use crate::metrics::http::Asking;
-use crate::node::polling;
+use crate::node::{self, Carrier, NodeConfig, Notes, polling};
 use crate::output::progress::Step;
 use crate::output::{Output, json};
 use crate::placement::{Cpus, Placement};
@@ -122,6 +122,48 @@ pub fn one_core(name: &str, options: &CoreOptions, output: &Output) -> Result<Th
         (Some(core), true) => Ok(core),
         _ => Err(Failure::usage("this service has one core: name one CPU with --cores")),
     }
+}
+
+/// A core of a server that has started. `L` is where the server listens.
+#[derive(Debug)]
+pub struct Started<L> {
+    /// Notes about the core for the user.
+    pub notes: Notes,
+    /// Wakes the core.
+    pub waker: Waker,
+    /// Where the server listens, if this is its first core.
+    listening: Option<L>,
+}
+
+impl<L> Started<L> {
+    /// Returns the ports of the first core.
+    pub fn listening(&self) -> Result<&L, Failure> {
+        self.listening.as_ref().ok_or_else(|| Failure::failed("this core does not listen"))
+    }
+}
+
+/// Starts a server with a core on each of these threads, each with the service that one of `services` makes. `listen` has the
+/// first core listen. `node` is each of the cores.
+pub fn start<P: Carrier, S: Service, L: Send + 'static>(
+    threads: Vec<Thread>,
+    services: impl IntoIterator<Item = impl FnOnce() -> Result<S, Failure> + Send + 'static>,
+    node: &NodeConfig,
+    listen: impl Fn(&mut Core<P, S>) -> Result<L, Failure> + Clone + Send + 'static,
+) -> Result<Group<Started<L>>, Failure> {
+    // Peers come from the device of the first core, and all cores adopt them.
+    let device_cpu = threads.first().filter(|_| threads.len() > 1).and_then(|first| first.cpu);
+    let cores = threads.into_iter().zip(services).map(|(thread, service)| {
+        let (node, listen) = (NodeConfig { device_cpu, ..node.clone() }, listen.clone());
+        let make = move |number| {
+            let (mut core, notes) = node.build_one_of::<P, _>(number, |_, _| service())?;
+            let first = number == CoreNumber::FIRST;
+            let listening = first.then(|| listen(&mut core)).transpose()?;
+            let waker = core.waker();
+            Ok::<_, Failure>((core, Started { notes, waker, listening }))
+        };
+        (thread, make)
+    });
+    group::start(cores.collect(), node::chance()?)
 }
 
 /// Returns the `ready:` line of a server that listens at one address.

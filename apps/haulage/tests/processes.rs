@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use haulage::sys::{clock, process};
+use haulage::sys::{affinity, clock, process};
 use haulage_test_support::Started;
 
 /// Nothing here takes this long unless it hangs.
@@ -302,6 +302,53 @@ fn a_benchmark_of_fewer_keys_than_calls_in_flight_ends() {
     server.everything_is_home();
 }
 
+/// Every client has a connection of its own, which is dealt to either core.
+#[test]
+fn all_cores_of_a_server_have_the_same_keys() {
+    let usable = affinity::usable().unwrap();
+    let cpus = format!("{},{}", usable[0], usable.get(1).unwrap_or(&(usable[0] + 1)));
+    let long = pattern(300_000);
+    for provider in ["iwarp", "shm"] {
+        let over = ["--provider", provider];
+        let server = Server::start(&[&["--cores", &cpus][..], &over].concat());
+        let asks = |arguments: &[&str]| run(server.client(arguments).args(over));
+        let name = format!("haulage-cores-{}-{provider}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        fs::write(&file, &long).unwrap();
+        let put = asks(&["mput", "short=/dev/null", &format!("long={}", file.display())]);
+        assert!(put.status.success(), "{}", text(&put.stderr));
+        for _ in 0..8 {
+            assert!(asks(&["get", "long"]).stdout == long, "{provider}");
+            let put = asks(&["put", "short", &file.display().to_string()]);
+            assert!(put.status.success(), "{}", text(&put.stderr));
+        }
+        let stat: serde_json::Value =
+            serde_json::from_slice(&asks(&["stat", "--json"]).stdout).unwrap();
+        assert_eq!(
+            (&stat["cores"], &stat["shards"], &stat["keys"]),
+            (&2.into(), &2.into(), &2.into())
+        );
+        let per_core = stat["per_core"].as_array().unwrap();
+        let sum =
+            |name: &str| per_core.iter().map(|core| core[name].as_i64().unwrap()).sum::<i64>();
+        assert_eq!((per_core.len(), sum("keys"), sum("gets"), sum("connections")), (2, 2, 8, 1));
+        let bench = [
+            "bench",
+            "--connections",
+            "4",
+            "--keys",
+            "64",
+            "--value-size",
+            "4KiB",
+            "--seconds",
+            "0.1",
+        ];
+        let bench = asks(&bench);
+        assert!(bench.status.success(), "{}", text(&bench.stderr));
+        fs::remove_file(file).unwrap();
+    }
+}
+
 fn server_keys(server: &Server) -> Vec<String> {
     let keys = run(&mut server.client(&["keys"]));
     text(&keys.stdout).lines().map(str::to_owned).collect()
@@ -341,7 +388,8 @@ fn a_server_with_all_keys_that_its_index_holds_says_so_and_how_many() {
     );
     assert_eq!((server.figure("keys"), server.figure("refused")), (most, 1));
     let more = Server::of("1MiB", &["--value-max", "1KiB", "--index-share", "2.5"]);
-    assert_eq!(more.figure("keys_max"), most * 5 / 2 + 1);
+    let part = most * 5 / 2;
+    assert!((part..part + 3).contains(&more.figure("keys_max")), "{most}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! A hash table of fixed capacity, from keys to values.
+//! A hash table of fixed capacity, from keys to values, which all cores of a server look up and change.
 //!
 //! # Memory ownership
-//! The index owns its keys and values. Overwriting or removing a key returns the old value; a Reply that is still being
-//! sent from it holds a reference of its own.
+//! The index owns its keys and values. A value that was replaced or removed is dropped once no core reads it any more; a Reply
+//! that is still being sent from it holds a reference of its own.
 //!
 //! # Limits
-//! [`Index::new`] allocates all memory of the index. No other function allocates: a key beyond the capacity is refused.
+//! [`Index::all`] allocates all memory of the index. No other function allocates: a key beyond the capacity is refused.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -13,184 +13,206 @@ use std::ops::ControlFlow;
 
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
+use haulage::cores::entries::{Entries, Unstored};
 use haulage::sys::shared::prefetch_value;
 
-use self::table::Table;
-
-mod table;
-
-/// A map from keys, kept as `K`, to values.
+/// A map from keys, kept as `K`, to values, for one core.
 pub struct Index<K, V> {
-    /// Numbers of slots, by the hash of their key.
-    table: Table,
-    slots: Box<[Slot<K, V>]>,
-    /// The first free slot: the head of the list of free slots.
-    free: Option<u32>,
+    entries: Entries<K, V>,
+    /// Keys that this core stored, less those that it removed.
+    balance: i64,
+    capacity: u32,
     seed: Seed,
 }
 
 impl<K: AsRef<[u8]>, V> Index<K, V> {
-    /// Maximum heap octets for each key of the capacity: its slot, and its share of the table.
-    pub const OCTETS_PER_KEY: usize = size_of::<Slot<K, V>>() + Table::OCTETS_EACH;
+    /// Maximum heap octets for each key of the capacity.
+    pub const OCTETS_PER_KEY: usize = Entries::<K, V>::OCTETS_EACH;
 
-    /// Creates an index for at most `capacity` keys.
-    pub fn new(capacity: u32, seed: Seed) -> Self {
-        let table = Table::new(capacity);
-        let next = |slot: u32| Some(slot + 1).filter(|next| *next < capacity);
-        let slots = (0..capacity).map(|slot| Slot::Free { next: next(slot) }).collect();
-        Self { table, slots, free: (capacity > 0).then_some(0), seed }
+    /// Creates an index for at most `capacity` keys, for one core.
+    ///
+    /// # Panics
+    /// If there is no memory for it.
+    pub fn new(capacity: u32, seed: &Seed) -> Self {
+        let all = Self::all(1, capacity, seed);
+        all.and_then(|mut all| all.pop()).expect("memory for the index")
     }
 
-    /// Stores `value` under `key`. Returns the number of the slot, and the value that was there.
+    /// Creates an index for `capacity` keys, and returns what each of `cores` cores has of it. Only one core refuses exactly
+    /// those beyond the capacity: several take some more, and one may refuse keys when others would still take some hundred.
     ///
-    /// `keep` makes the copy of a new key. Fails, and changes nothing, if the index is full or `keep`
-    /// returns `None`; the value comes back.
-    pub fn put(
+    /// Returns `None` if there is no memory for it.
+    pub fn all(cores: usize, capacity: u32, seed: &Seed) -> Option<Vec<Self>> {
+        let all = Entries::all(cores, capacity)?.into_iter();
+        let one = |entries| Self { entries, balance: 0, capacity, seed: seed.clone() };
+        Some(all.map(one).collect())
+    }
+
+    /// Stores `value` under `key`.
+    ///
+    /// `keep` makes the copy of a new key, and `look` sees the value that was there. Fails, and changes nothing, if the index is full or
+    /// `keep` returns `None`; the value comes back.
+    pub fn put<T>(
         &mut self,
         key: &[u8],
-        value: V,
+        mut value: V,
         keep: impl FnOnce(&[u8]) -> Option<K>,
-    ) -> Result<Stored<V>, Full<V>> {
+        look: impl Fn(&V) -> T,
+    ) -> Result<Stored<T>, Unkept<V>> {
         let hash = self.seed.hash(key);
-        if let Some(slot) = self.find(hash, key)
-            && let Slot::Used { value: old, .. } = &mut self.slots[slot as usize]
-        {
-            return Ok(Stored { slot, old: Some(std::mem::replace(old, value)) });
+        let mut keep = Some(keep);
+        let mut kept = None;
+        // Where another core was faster, that core has stored or removed something.
+        loop {
+            if let Some(found) = self.entries.find(hash, |other| other.as_ref() == key) {
+                let (at, before) = (found.at, look(found.value));
+                match self.entries.replace(at, value) {
+                    Ok(()) => return Ok(Stored { place: at.place(), before: Some(before) }),
+                    Err(Unstored::Full(value)) => return Err(Unkept::Full(value)),
+                    Err(Unstored::Changed(again)) => value = again,
+                }
+                continue;
+            }
+            if !self.entries.has_room() {
+                return Err(Unkept::Full(value));
+            }
+            let copy = kept.take().or_else(|| keep.take().and_then(|keep| keep(key)));
+            let Some(copy) = copy else { return Err(Unkept::NoKey(value)) };
+            let is = |one: &K, other: &K| one.as_ref() == other.as_ref();
+            match self.entries.insert(hash, copy, value, is) {
+                Ok(place) => {
+                    self.balance += 1;
+                    return Ok(Stored { place, before: None });
+                }
+                Err(Unstored::Full((_, value))) => return Err(Unkept::Full(value)),
+                Err(Unstored::Changed((copy, again))) => (kept, value) = (Some(copy), again),
+            }
         }
-        let Some(slot) = self.free else {
-            return Err(Full(value));
-        };
-        let Some(key) = keep(key) else {
-            return Err(Full(value));
-        };
-        let used = Slot::Used { key, value };
-        if let Slot::Free { next } = std::mem::replace(&mut self.slots[slot as usize], used) {
-            self.free = next;
-        }
-        self.table.insert(hash, slot);
-        Ok(Stored { slot, old: None })
     }
 
-    /// Returns the key and the value in a slot, or `None` if the slot is free. The octets of the key must stay as they
-    /// are: the slot is found by their hash.
-    pub fn slot_mut(&mut self, slot: u32) -> Option<(&mut K, &mut V)> {
-        match self.slots.get_mut(slot as usize)? {
-            Slot::Used { key, value, .. } => Some((key, value)),
-            Slot::Free { .. } => None,
-        }
+    /// Returns the key and the value at a place, to be changed, or `None` if there is none, or other cores have the index, too.
+    /// The octets of the key must stay as they are: the place is found by their hash.
+    pub fn alone_mut(&mut self, place: u32) -> Option<(&mut K, &mut V)> {
+        self.entries.alone_mut(place)
     }
 
-    /// Removes `key` and returns what was stored under it.
-    pub fn remove(&mut self, key: &[u8]) -> Option<(K, V)> {
-        let slots = &mut self.slots;
+    /// Removes `key`. Returns what `look` makes of the value that was stored under it, or `None` if there was none.
+    pub fn remove<T>(&mut self, key: &[u8], look: impl Fn(&V) -> T) -> Option<T> {
         let hash = self.seed.hash(key);
-        let slot = self.table.remove(hash, |slot| slots[slot as usize].holds(key))?;
-        let freed = Slot::Free { next: self.free.replace(slot) };
-        match std::mem::replace(&mut slots[slot as usize], freed) {
-            Slot::Used { key, value, .. } => Some((key, value)),
-            Slot::Free { .. } => None,
+        loop {
+            let found = self.entries.find(hash, |other| other.as_ref() == key)?;
+            let (at, before) = (found.at, look(found.value));
+            if self.entries.remove(at) {
+                self.balance -= 1;
+                return Some(before);
+            }
         }
     }
 
     /// Returns the value stored under `key`.
+    #[inline]
     pub fn get(&self, key: &[u8]) -> Option<&V> {
-        let slot = self.find(self.seed.hash(key), key)?;
-        match &self.slots[slot as usize] {
-            Slot::Used { value, .. } => Some(value),
-            Slot::Free { .. } => None,
-        }
+        let found = self.entries.find(self.seed.hash(key), |other| other.as_ref() == key)?;
+        Some(found.value)
     }
 
     /// Has the processor fetch what [`get`](Self::get) reads for these keys. What misses the cache is fetched for all keys at
-    /// once: first the entries of the table, then the slots, then the keys. `ahead` fetches what is behind a value.
+    /// once: first the lines of the table, then the records, then the keys. `ahead` fetches what is behind a value.
     pub fn foresee<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, ahead: impl Fn(&V)) {
         let mut hashes = [0; AHEAD];
         let mut count = 0;
         for (hash, key) in hashes.iter_mut().zip(keys) {
             *hash = self.seed.hash(key);
-            self.table.foresee(*hash);
+            self.entries.foresee(*hash);
             count += 1;
         }
-        let mut slots = [None; AHEAD];
-        for (slot, hash) in slots.iter_mut().zip(&hashes[..count]) {
-            *slot = self.table.guess(*hash).and_then(|number| self.slots.get(number as usize));
-            slot.iter().copied().for_each(prefetch_value);
-        }
-        for slot in slots[..count].iter().flatten() {
-            if let Slot::Used { key, value } = slot {
-                ahead(value);
-                key.as_ref().first().into_iter().for_each(prefetch_value);
+        let mut found = [None; AHEAD];
+        for (found, hash) in found.iter_mut().zip(&hashes[..count]) {
+            *found = self.entries.guess(*hash);
+            if let Some(found) = found {
+                prefetch_value(found.key);
             }
+        }
+        for found in found[..count].iter().flatten() {
+            ahead(found.value);
+            found.key.as_ref().first().into_iter().for_each(prefetch_value);
         }
     }
 
-    /// Passes the keys in at most `most` slots, from number `at` on, to `take`, until it breaks. Returns the number to
+    /// Passes the keys at no more than `most` places, from number `at` on, to `take`, until it breaks. Returns the number to
     /// continue at, or `None` at the end.
     ///
-    /// A key keeps its slot until it is removed.
+    /// A key keeps its place until it is removed.
     pub fn visit(
         &self,
         at: u32,
         most: usize,
         mut take: impl FnMut(&K) -> ControlFlow<()>,
     ) -> Option<u32> {
-        let rest = self.slots.get(at as usize..).unwrap_or_default();
-        for (slot, number) in rest.iter().take(most).zip(at..) {
-            if let Slot::Used { key, .. } = slot
+        let places = u32::try_from(self.entries.places()).unwrap_or(u32::MAX);
+        let end = at.saturating_add(u32::try_from(most).unwrap_or(u32::MAX)).min(places);
+        for place in at..end {
+            if let Some((key, _)) = self.entries.look(place)
                 && take(key).is_break()
             {
-                return Some(number);
+                return Some(place);
             }
         }
-        if rest.len() > most { u32::try_from(at as usize + most).ok() } else { None }
+        (end < places).then_some(end)
     }
 
-    /// Returns the number of keys.
-    pub fn len(&self) -> usize {
-        self.table.len()
+    /// Says that nothing is read any more of what was found so far, once a turn: see [`Entries::pass`].
+    #[inline]
+    pub fn pass(&mut self) -> bool {
+        self.entries.pass()
     }
 
-    /// Returns whether the index has no keys.
-    pub fn is_empty(&self) -> bool {
-        self.table.len() == 0
+    /// Says that nothing is read before something is looked up again: see [`Entries::rest`].
+    pub fn rest(&mut self) {
+        self.entries.rest();
     }
 
-    /// Returns the maximum number of keys.
-    pub fn capacity(&self) -> usize {
-        self.slots.len()
+    /// Returns the number of keys that this core stored, less those that it removed. The sum over all cores is the number of keys.
+    pub const fn balance(&self) -> i64 {
+        self.balance
     }
 
-    /// Returns the maximum heap octets of an index for `capacity` keys.
-    pub const fn octets_max(capacity: u32) -> usize {
-        (capacity as usize).saturating_mul(Self::OCTETS_PER_KEY).saturating_add(Table::OCTETS_LEAST)
+    /// Returns the number of keys that there is room for.
+    pub const fn capacity(&self) -> u32 {
+        self.capacity
     }
 
-    fn find(&self, hash: u64, key: &[u8]) -> Option<u32> {
-        self.table.find(hash, |slot| self.slots[slot as usize].holds(key))
+    /// Returns the maximum heap octets of an index for `capacity` keys that so many cores have.
+    pub const fn octets_max(cores: usize, capacity: u32) -> usize {
+        (capacity as usize)
+            .saturating_mul(Self::OCTETS_PER_KEY)
+            .saturating_add(Entries::<K, V>::octets_of_cores(cores))
     }
 }
 
 impl<K, V> fmt::Debug for Index<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Index")
-            .field("keys", &self.table.len())
-            .field("capacity", &self.slots.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Index").field("capacity", &self.capacity).finish_non_exhaustive()
     }
 }
 
 /// A value was stored.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Stored<V> {
-    /// The number of the slot, which the key has until it is removed.
-    pub slot: u32,
-    /// The value that was there.
-    pub old: Option<V>,
+pub struct Stored<T> {
+    /// The number of the place, which the key has until it is removed.
+    pub place: u32,
+    /// What was there.
+    pub before: Option<T>,
 }
 
-/// The error of a full index. It returns the value that was to be stored.
+/// Why a value was not stored, with the value.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Full<V>(pub V);
+pub enum Unkept<V> {
+    /// The index is full.
+    Full(V),
+    /// There is no copy of the key.
+    NoKey(V),
+}
 
 /// The seed of the hash function, which makes hashes unpredictable to clients.
 #[derive(Clone, Debug)]
@@ -220,17 +242,6 @@ impl Seed {
 
 /// Maximum number of keys that are foreseen at a time.
 const AHEAD: usize = 32;
-
-enum Slot<K, V> {
-    Free { next: Option<u32> },
-    Used { key: K, value: V },
-}
-
-impl<K: AsRef<[u8]>, V> Slot<K, V> {
-    fn holds(&self, wanted: &[u8]) -> bool {
-        matches!(self, Self::Used { key, .. } if key.as_ref() == wanted)
-    }
-}
 
 #[cfg(test)]
 mod tests;

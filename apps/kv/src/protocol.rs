@@ -299,7 +299,7 @@ impl Refusal {
 }
 
 /// The results of one Call for one key, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
     reason = "an answer is made and read in place, and never kept"

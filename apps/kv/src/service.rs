@@ -9,32 +9,32 @@
 use std::ops::ControlFlow;
 
 use haulage::core::{Cx, Service};
-use haulage::pool::{Density, Leases, Local, Mover, Step};
+use haulage::pool::{Density, Leases, Local, Mover, Pool, Step};
 use haulage::provider::Counters;
 use haulage::service::{
-    Argument, Arguments, Binding, Call, CallError, ConnectionId, Eligible, Finished, Foreseen,
-    Outcome, Peer, Procedure as Bound, Program, Refusal as NotFetched, Reply,
+    Argument, Arguments, Binding, Call, CallError, CallToken, ConnectionId, Eligible, Finished,
+    Foreseen, Outcome, Peer, Procedure as Bound, Program, Refusal as NotFetched, Reply,
 };
-use haulage::sys::process;
 use haulage::sys::shared::prefetch_value;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::xdr::{Reader, Truncated};
 
 pub use self::answered::Answered;
 use self::leases::{KeyLease, Value};
+use self::others::{Others, What};
 pub use self::watches::Counts;
 use self::watches::Watches;
-use crate::figures::Figures;
-use crate::index::{Full, Index, Seed, Stored};
+use crate::index::{Index, Seed, Stored, Unkept};
 use crate::protocol::encode_too_long;
 use crate::protocol::many::{CHUNKS_MAX, RESULTS_MAX};
 use crate::protocol::watch::{self, State};
 use crate::protocol::{Answer, KEY_MAX, Key, PROGRAM, Procedure, Refusal, VERSION};
-use crate::stat::Stat;
 
 mod answered;
+mod asked;
 mod leases;
 mod many;
+mod others;
 mod watches;
 
 /// Returns the binding. Its DDP-eligible items are the values of the results of GET and MGET, and of the arguments of PUT
@@ -57,16 +57,29 @@ pub fn binding(value_max: usize) -> Binding {
     Binding { program: PROGRAM, version: VERSION, procedures }
 }
 
-/// The keys and values of one core.
+/// The service, on one core. All cores of a server have the same keys and values.
 #[derive(Debug)]
 pub struct KvService {
     index: Index<KeyLease, Value>,
     mover: Mover,
     watches: Watches,
     answered: Answered,
+    /// Octets of the values that this core stored, less those that it removed, modulo 2^64.
     value_bytes: u64,
     value_max: usize,
     memory: u64,
+    /// The other cores, if there are any.
+    others: Option<Others>,
+}
+
+/// What one core of a server has of its keys and values, to be taken to the thread of that core.
+#[derive(Debug)]
+pub struct KvPart {
+    index: Index<KeyLease, Value>,
+    seed: Seed,
+    value_max: usize,
+    memory: u64,
+    others: Option<Others>,
 }
 
 impl KvService {
@@ -78,10 +91,38 @@ impl KvService {
     pub const CALLS_OUT_MAX: u32 = watches::CALLS_OUT_MAX;
 
     /// Creates an empty service for at most `keys_max` keys. `memory` is the total that statistics report.
+    ///
+    /// # Panics
+    /// If there is no memory for the index.
     pub fn new(keys_max: u32, seed: Seed, value_max: usize, memory: u64) -> Self {
-        let (mover, watches) = (Mover::new(), Watches::new(seed.clone()));
-        let (index, answered) = (Index::new(keys_max, seed), Answered::default());
-        Self { index, mover, watches, answered, value_bytes: 0, value_max, memory }
+        let index = Index::new(keys_max, &seed);
+        Self::of(KvPart { index, seed, value_max, memory, others: None })
+    }
+
+    /// Creates an empty service for a server of `cores` cores, and returns the part of each, by its number. `memory` is the total that
+    /// statistics report, of all cores together. Returns `None` if there is no memory for the index.
+    pub fn parts(
+        cores: usize,
+        keys_max: u32,
+        seed: &Seed,
+        value_max: usize,
+        memory: u64,
+    ) -> Option<Vec<KvPart>> {
+        let others: Vec<_> = match cores {
+            1 => vec![None],
+            _ => Others::all(cores).into_iter().map(Some).collect(),
+        };
+        let all = Index::all(cores, keys_max, seed)?.into_iter().zip(others);
+        let part =
+            |(index, others)| KvPart { index, seed: seed.clone(), value_max, memory, others };
+        Some(all.map(part).collect())
+    }
+
+    /// Creates the service of one core.
+    pub fn of(part: KvPart) -> Self {
+        let KvPart { index, seed, value_max, memory, others } = part;
+        let (mover, watches, answered) = (Mover::new(), Watches::new(seed), Answered::default());
+        Self { index, mover, watches, answered, value_bytes: 0, value_max, memory, others }
     }
 
     /// Returns the octets of keys and values that were moved since the start.
@@ -99,25 +140,38 @@ impl KvService {
         self.answered
     }
 
-    /// Returns the number of keys.
+    /// Returns the number of keys, on all cores as of the end of their last turns.
     pub fn keys_count(&self) -> u64 {
-        self.index.len() as u64
+        let own = self.index.balance().cast_unsigned();
+        self.others.as_ref().map_or(own, |others| others.shown().0)
     }
 
     /// Returns the maximum number of keys.
-    pub fn keys_max(&self) -> u64 {
+    pub const fn keys_max(&self) -> u64 {
         self.index.capacity() as u64
     }
 
-    /// Returns the octets of all values.
-    pub const fn value_bytes(&self) -> u64 {
-        self.value_bytes
+    /// Returns the octets of all values, on all cores as of the end of their last turns.
+    pub fn value_bytes(&self) -> u64 {
+        self.others.as_ref().map_or(self.value_bytes, |others| others.shown().1)
     }
 
-    /// Returns the octets that all values may have, with a core's memory as it is.
-    pub fn value_bytes_max(&self, cx: &Cx<'_>) -> u64 {
+    /// Returns the octets that all values may have, if the memory of all cores has so much room for others.
+    pub fn value_bytes_max(&self, value_bytes: u64, usable_bytes: u64) -> u64 {
         // The pool has room for messages, too.
-        (self.value_bytes + cx.room_bytes() as u64).min(self.room())
+        value_bytes.saturating_add(usable_bytes).min(self.room())
+    }
+
+    /// Returns how much of this core's memory keys and values can take, in octets: free pages, and if they can be moved
+    /// those that moving makes free.
+    pub fn usable_bytes(&self, cx: &Cx<'_>) -> u64 {
+        let octets = if self.is_alone() { cx.room_bytes() } else { cx.pool().free_bytes() };
+        octets as u64
+    }
+
+    /// Returns whether the server has no other core.
+    pub const fn is_alone(&self) -> bool {
+        self.others.is_none()
     }
 
     /// Returns the memory for values and index, in octets.
@@ -130,15 +184,15 @@ impl KvService {
         self.watches.len() as u64
     }
 
-    /// Returns the maximum heap octets of an index for `keys_max` keys.
-    pub const fn index_octets_max(keys_max: u32) -> usize {
-        Index::<KeyLease, Value>::octets_max(keys_max)
+    /// Returns the maximum heap octets of an index for `keys_max` keys on so many cores.
+    pub const fn index_octets_max(cores: usize, keys_max: u32) -> usize {
+        Index::<KeyLease, Value>::octets_max(cores, keys_max)
     }
 
     /// Returns the part of the memory that is not for the index, in octets.
     fn room(&self) -> u64 {
-        let keys_max = u32::try_from(self.index.capacity()).unwrap_or(u32::MAX);
-        self.memory.saturating_sub(Self::index_octets_max(keys_max) as u64)
+        let cores = self.others.as_ref().map_or(1, Others::cores);
+        self.memory.saturating_sub(Self::index_octets_max(cores, self.index.capacity()) as u64)
     }
 
     /// Has the processor fetch what Calls with these keys read.
@@ -148,17 +202,23 @@ impl KvService {
         });
     }
 
-    fn get(&mut self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
+    fn get(
+        &mut self,
+        cx: &Cx<'_>,
+        arguments: &mut Arguments<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), Stop> {
         let key = key(arguments)?;
         let Some(value) = self.index.get(key) else { return Err(self.miss(key).into()) };
         let length = value.len();
         if reply.item_room().is_some() {
+            let data = value.data(cx.pool()).ok_or(Refusal::NoSpace)?;
             self.answered.hits += 1;
             reply.results(|w| w.u32(OK));
-            reply.item(value.data());
+            reply.item(data);
         } else if has_room(reply, length, 0) {
+            put_inline(reply, cx.pool(), value)?;
             self.answered.hits += 1;
-            put_inline(reply, value);
         } else {
             // The client expected a short value, and asks again.
             reply.results(|w| encode_too_long(length, w));
@@ -218,35 +278,43 @@ impl KvService {
     fn keep(&mut self, cx: &Cx<'_>, key: &[u8], value: Value) -> Result<(), Refusal> {
         let key = Key::new(key)?;
         let added = value.len();
-        let Stored { slot, old } = self.store(cx, key.bytes(), value)?;
-        self.index.tag_value(slot);
-        if old.is_none() {
-            self.index.tag_key(slot);
+        let Stored { place, before } = self.store(cx, key.bytes(), value)?;
+        self.index.tag_value(place);
+        if before.is_none() {
+            self.index.tag_key(place);
         }
-        self.value_bytes += added;
-        self.value_bytes -= old.map_or(0, |old| old.len());
+        self.value_bytes = self.value_bytes.wrapping_add(added).wrapping_sub(before.unwrap_or(0));
         self.answered.stored += 1;
-        self.watches.changed(key.bytes(), State::Set { length: added });
+        self.changed(key.bytes(), State::Set { length: added });
         Ok(())
     }
 
+    /// Has watches hear of a key that was changed.
+    #[inline]
+    fn changed(&mut self, key: &[u8], state: State) {
+        self.watches.changed(key, state);
+        self.others.iter().for_each(|others| others.changed(key));
+    }
+
     /// Stores a value, if there is room for its key.
-    fn store(&mut self, cx: &Cx<'_>, key: &[u8], value: Value) -> Result<Stored<Value>, Refusal> {
+    fn store(&mut self, cx: &Cx<'_>, key: &[u8], value: Value) -> Result<Stored<u64>, Refusal> {
         let filled = |lease: Option<Local>| {
             let mut lease = lease?;
             lease.bytes_mut().copy_from_slice(key);
             Some(KeyLease(Some(lease)))
         };
         let at_once = |key: &[u8]| filled(cx.pool().lease_as(key.len(), Density::Full));
-        let Full(value) = match self.index.put(key, value, at_once) {
+        let full = Refusal::KeysFull { max: self.keys_max() };
+        let value = match self.index.put(key, value, at_once, Value::len) {
             Ok(stored) => return Ok(stored),
-            Err(full) => full,
+            Err(Unkept::Full(_)) => return Err(full),
+            Err(Unkept::NoKey(value)) => value,
         };
-        if self.index.len() == self.index.capacity() {
-            return Err(Refusal::KeysFull { max: self.keys_max() });
-        }
         let lease = self.leases(cx, key.len()).and_then(|leases| leases.into_one().ok());
-        self.index.put(key, value, |_| filled(lease)).map_err(|_| Refusal::NoSpace)
+        self.index.put(key, value, |_| filled(lease), Value::len).map_err(|unkept| match unkept {
+            Unkept::Full(_) => full,
+            Unkept::NoKey(_) => Refusal::NoSpace,
+        })
     }
 
     /// Leases memory for what came in a message, and makes room for it if need be.
@@ -255,6 +323,11 @@ impl KvService {
             let leases = cx.pool().leases(length, Density::Full);
             if leases.is_some() {
                 return leases;
+            }
+            if !self.is_alone() {
+                // What was replaced may be free by now.
+                self.index.pass();
+                break;
             }
             if self.mover.step(cx.pool(), &mut self.index, length) == Step::Full {
                 break;
@@ -265,10 +338,10 @@ impl KvService {
 
     fn del(&mut self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
         let key = key(arguments)?;
-        let (_, value) = self.index.remove(key).ok_or_else(|| no_value(key))?;
-        self.value_bytes -= value.len();
+        let removed = self.index.remove(key, Value::len).ok_or_else(|| no_value(key))?;
+        self.value_bytes = self.value_bytes.wrapping_sub(removed);
         self.answered.deleted += 1;
-        self.watches.changed(key, State::Deleted);
+        self.changed(key, State::Deleted);
         reply.results(|w| w.u32(OK));
         Ok(())
     }
@@ -285,6 +358,8 @@ impl KvService {
         // A connection that has ended is told nothing.
         let origin = cx.origin(connection).unwrap_or_default();
         self.watches.begin((connection, origin), prefix)?;
+        let count = self.watches.len();
+        self.others.iter_mut().for_each(|others| others.show_watches(count));
         reply.results(|w| w.u32(OK));
         Ok(())
     }
@@ -311,58 +386,6 @@ impl KvService {
         reply.results(|w| w.u32(0).and_then(|()| w.u32(next.unwrap_or(0))));
         Ok(())
     }
-
-    fn stat(&self, cx: &Cx<'_>) -> Stat {
-        let gauges = cx.gauges();
-        let moved = cx.moved();
-        let (census, lost) = (cx.census(), moved.newcomers);
-        // Receives are always posted, so that they do not count as leases of a connection.
-        let posted = gauges.posted.saturating_sub(cx.receives_posted() as u64);
-        let resident = process::resident().map_or(0, |resident| resident.total());
-        let mut stat = Stat {
-            shards: 1,
-            keys: self.keys_count(),
-            value_bytes: self.value_bytes,
-            value_bytes_max: self.value_bytes_max(cx),
-            memory_bytes: self.memory,
-            resident_bytes: resident,
-            connection_bytes: cx.connection_bytes() as u64,
-            connections: u64::from(cx.connections()),
-            leases_local: gauges.local,
-            leases_shared: gauges.shared,
-            leases_posted: posted,
-            leases_exposed: gauges.exposed,
-            registrations: gauges.exposed,
-            orphans: gauges.orphans,
-            invalidations_remote: moved.invalidated_remote,
-            invalidations_local: moved.invalidated_local,
-            copied_user: copied_user(moved)
-                + cx.counters().bytes_unreduced
-                + cx.counters().bytes_along,
-            copied_system: copied_system(moved),
-            connections_held: u64::from(census.connections_held),
-            leases_held: census.leases_held as u64,
-            handshakes_closed: lost.closed,
-            handshakes_malformed: lost.malformed,
-            handshakes_timed_out: lost.timed_out,
-            handshakes_crowded_out: lost.crowded_out,
-            handshakes_forbidden: lost.forbidden,
-            accepts_descriptors: lost.accepts.descriptors,
-            accepts_memory: lost.accepts.memory,
-            accepts_other: lost.accepts.other,
-            usable_bytes: cx.room_bytes() as u64,
-            usable_unmoved_bytes: gauges.free_bytes as u64,
-            moved_bytes: self.moved_bytes(),
-            keys_max: self.keys_max(),
-            watches: self.watches_count(),
-            hits: self.answered.hits,
-            misses: self.answered.misses,
-            refused: self.answered.refused(),
-            ..Stat::default()
-        };
-        stat.set_pages(cx.pages());
-        stat
-    }
 }
 
 impl Service for KvService {
@@ -388,11 +411,16 @@ impl Service for KvService {
     }
 
     fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
-        self.watches.tell(cx)
+        let worked = if self.is_alone() { false } else { self.index.pass() | self.hear(cx) };
+        self.watches.tell(cx) | worked
+    }
+
+    fn sleeps(&mut self) {
+        self.index.rest();
     }
 
     fn makes_room(&self) -> bool {
-        true
+        self.is_alone()
     }
 
     fn make_room(&mut self, cx: &mut Cx<'_>, octets: usize) -> bool {
@@ -409,19 +437,18 @@ impl Service for KvService {
         let arguments = &mut call.arguments;
         let done = match Procedure::from_number(call.procedure) {
             Some(Procedure::Null) => end(arguments),
-            Some(Procedure::Get) => self.get(arguments, reply),
+            Some(Procedure::Get) => self.get(cx, arguments, reply),
             Some(Procedure::Put) => self.put(cx, arguments, reply),
             Some(Procedure::Del) => self.del(arguments, reply),
-            Some(Procedure::Stat) => end(arguments).map(|()| {
-                let answer = Answer::Stat(self.stat(cx));
-                reply.results(|w| answer.encode(Procedure::Stat, w));
-            }),
-            Some(Procedure::Figures) => end(arguments).map(|()| {
-                let figures = Figures::of(cx);
-                reply.results(|w| figures.encode(w));
-            }),
+            Some(which @ (Procedure::Stat | Procedure::Figures)) => match end(arguments) {
+                Ok(()) => {
+                    let what = if which == Procedure::Stat { What::Stat } else { What::Figures };
+                    return self.answer_for_all(cx, (what, call.token), reply);
+                }
+                stop => stop,
+            },
             Some(Procedure::Keys) => self.keys(arguments, reply),
-            Some(Procedure::MGet) => self.get_many(arguments, reply),
+            Some(Procedure::MGet) => self.get_many(cx, arguments, reply),
             Some(Procedure::MPut) => self.put_many(cx, arguments, reply),
             Some(Procedure::Watch) => self.watch(cx, call.connection, arguments, reply),
             None => return Outcome::Failed(AcceptStat::ProcUnavail),
@@ -435,6 +462,13 @@ impl Service for KvService {
                 reply.results(|w| answer.encode(Procedure::Get, w));
                 Outcome::Done
             }
+        }
+    }
+
+    fn resume(&mut self, _: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
+        match self.others.as_mut().and_then(|others| others.told(token)) {
+            Some(told) => self.tell(told, reply),
+            None => Outcome::Later,
         }
     }
 }
@@ -452,15 +486,17 @@ pub fn copied_system(moved: &Counters) -> u64 {
 
 /// Answers with a value for which there is no chunk, and which has room in the message.
 #[inline]
-fn put_inline(reply: &mut Reply, value: &Value) {
+fn put_inline(reply: &mut Reply, pool: &Pool, value: &Value) -> Result<(), Refusal> {
     match value.octets() {
         // The octets are at hand: counting another reference to them would touch more memory.
         Some(octets) => reply.results_and_item(|w| w.u32(OK), octets),
         None => {
+            let data = value.data(pool).ok_or(Refusal::NoSpace)?;
             reply.results(|w| w.u32(OK));
-            reply.item(value.data());
+            reply.item(data);
         }
     }
+    Ok(())
 }
 
 /// Returns whether the message has room for a status, a value of `length` octets, and `rest` octets behind it.

@@ -1,12 +1,13 @@
 //! The statistics of a key-value server.
 
+use haulage::core::CORES_MAX;
 use haulage::pool::{PageKind, PageReport};
 use haulage_proto::xdr::{Reader, Truncated, Writer};
 
 /// The statistics of `kv stat`. Memory is in octets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
-    /// Servers the keys are spread over.
+    /// Cores of the server.
     pub shards: u64,
     /// Keys stored.
     pub keys: u64,
@@ -86,6 +87,19 @@ pub struct Stat {
     pub misses: u64,
     /// Values, keys and watches that were refused since the start.
     pub refused: u64,
+    /// Each core, if the server tells.
+    pub per_core: Vec<CoreStat>,
+}
+
+/// The statistics of one core of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreStat {
+    /// Keys that it stored, less those that it deleted, whichever core had stored them. The sum over all cores is the number of keys.
+    pub keys: i64,
+    /// Keys whose values it was asked for.
+    pub gets: u64,
+    /// Open connections.
+    pub connections: u64,
 }
 
 impl Stat {
@@ -99,6 +113,11 @@ impl Stat {
             }
             *figure = r.u64()?;
         }
+        let count = if r.is_empty() { 0 } else { r.u64()? };
+        for _ in 0..count.min(CORES_MAX.into()) {
+            let (keys, gets, connections) = (r.u64()?.cast_signed(), r.u64()?, r.u64()?);
+            stat.per_core.push(CoreStat { keys, gets, connections });
+        }
         while !r.is_empty() {
             r.u64()?;
         }
@@ -106,8 +125,26 @@ impl Stat {
     }
 
     /// Appends the statistics to `w`.
-    pub(crate) fn encode(mut self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        self.figures_mut().into_iter().try_for_each(|figure| w.u64(*figure))
+    pub(crate) fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        self.clone().figures_mut().into_iter().try_for_each(|figure| w.u64(*figure))?;
+        w.u64(self.per_core.len() as u64)?;
+        self.per_core.iter().try_for_each(|CoreStat { keys, gets, connections }| {
+            w.u64(keys.cast_unsigned())?;
+            w.u64(*gets)?;
+            w.u64(*connections)
+        })
+    }
+
+    /// Adds the statistics of another core of the same server. What the process or the server has once stays as it is.
+    pub(crate) fn add(&mut self, mut other: Self) {
+        let Self { value_bytes_max, memory_bytes, resident_bytes, keys_max, .. } = *self;
+        for (figure, more) in self.figures_mut().into_iter().zip(other.figures_mut()) {
+            // A core counts less than nothing where others stored what it deleted.
+            *figure = figure.wrapping_add(*more);
+        }
+        self.per_core.append(&mut other.per_core);
+        (self.value_bytes_max, self.memory_bytes) = (value_bytes_max, memory_bytes);
+        (self.resident_bytes, self.keys_max) = (resident_bytes, keys_max);
     }
 
     /// Sets the page counters of the registered memory.
@@ -180,12 +217,35 @@ mod tests {
 
     #[test]
     fn servers_of_other_releases_may_have_fewer_figures_or_more() {
-        let sent: Vec<u8> = (1..=45_u64).flat_map(u64::to_be_bytes).collect();
+        let mut sent: Vec<u8> = (1..=40_u64).flat_map(u64::to_be_bytes).collect();
+        sent.extend([1, u64::MAX, 8, 9, 0].into_iter().flat_map(u64::to_be_bytes));
         let decode = |figures: usize| Stat::decode(&mut Reader::new(&sent[..8 * figures]));
         let first = decode(22).unwrap();
         assert_eq!((first.shards, first.copied_system, first.connections_held), (1, 22, 0));
         let all = decode(45).unwrap();
         assert_eq!((all.copied_system, all.connections_held, all.refused), (22, 23, 40));
+        assert_eq!(all.per_core, [CoreStat { keys: -1, gets: 8, connections: 9 }]);
+        assert_eq!(decode(40).unwrap(), Stat { per_core: Vec::new(), ..all });
+        assert!(decode(43).is_err(), "a core is missing");
         assert!(decode(21).is_err(), "no server sent as few");
+    }
+
+    #[test]
+    fn statistics_of_cores_add_up_but_for_what_the_server_has_once() {
+        let core = |keys: i64| Stat {
+            shards: 1,
+            keys: keys.cast_unsigned(),
+            memory_bytes: 7,
+            resident_bytes: 8,
+            value_bytes_max: 9,
+            keys_max: 10,
+            connections: 2,
+            per_core: vec![CoreStat { keys, gets: 1, connections: 2 }],
+            ..Stat::default()
+        };
+        let mut sum = core(3);
+        sum.add(core(-2));
+        let per_core = [3, -2].map(|keys| CoreStat { keys, gets: 1, connections: 2 }).to_vec();
+        assert_eq!(sum, Stat { shards: 2, keys: 1, connections: 4, per_core, ..core(0) });
     }
 }

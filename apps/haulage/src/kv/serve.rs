@@ -2,8 +2,7 @@
 
 use std::net::SocketAddr;
 
-use haulage::core::Cx;
-use haulage::cores;
+use haulage::core::{CoreNumber, Cx};
 use haulage::limits::{ITEM_MAX, Limits};
 use haulage_kv::index::Seed;
 use haulage_kv::service::KvService;
@@ -11,6 +10,7 @@ use haulage_store::crowd::Listener;
 
 use crate::cli::ServeKv;
 use crate::cli::bytes;
+use crate::cli::perf::Count;
 use crate::cli::values::HostPolicy;
 use crate::failure::Failure;
 use crate::hosts::{NO_VERSION_ONE, ServerHosts};
@@ -36,16 +36,19 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
         )));
     }
     let memory = usize::try_from(options.memory.0).unwrap_or(usize::MAX);
-    if memory < MEMORY_MIN || memory < value_max {
-        let least = bytes::format(MEMORY_MIN.max(value_max) as u64);
-        return Err(Failure::usage(format!(
-            "--memory is too small: at least {least}, and no less than --value-max"
-        )));
-    }
     let keys_max = options.index_share.of(memory) / KvService::OCTETS_PER_KEY;
     let keys_max = u32::try_from(keys_max).unwrap_or(u32::MAX);
     let rpcbind = registration::prepare(&options.register, options.core.provider)?;
-    let thread = serving::one_core("kv-core", &options.core, output)?;
+    let threads = serving::cores("kv-core", &options.core, output)?;
+    let count = threads.len();
+    P::check_shared(count)?;
+    if memory < MEMORY_MIN || memory / count < value_max {
+        let least = bytes::format(MEMORY_MIN.max(value_max.saturating_mul(count)) as u64);
+        let each = if count > 1 { " for each core" } else { "" };
+        return Err(Failure::usage(format!(
+            "--memory is too small: at least {least}, and no less than --value-max{each}"
+        )));
+    }
     let addresses = options.listen.resolve(None)?;
     let hosts =
         ServerHosts::of(&options.hosts, options.core.versions.rpc_version, NO_VERSION_ONE, output)?;
@@ -59,33 +62,38 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
 
     let seed =
         Seed::random().map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
-    let limits =
-        server_limits(&options.peers, open_files::connections(options.connections, 0, output)?);
-    let limits = options.core.versions.server(limits, memory);
+    let connections = open_files::connections(options.connections, 0, output)?;
+    let each = Count(connections.0.div_ceil(u32::try_from(count).unwrap_or(u32::MAX)));
+    let limits = server_limits(&options.peers, each);
+    let limits = options.core.versions.server(limits, memory / count);
     let limits = Limits { calls_out_max: KvService::CALLS_OUT_MAX, ..limits };
-    let crc = options.core.crc;
-    let (asking, questions) = http::way();
-    let core = cores::start(thread, move || {
-        let room = memory.saturating_sub(KvService::index_octets_max(keys_max));
-        let asked = Some(memory as u64);
-        let node = NodeConfig { asked, crc, hosts: auth, ..NodeConfig::new(room, limits) };
-        // The pool is allocated by now; the rest of the memory is for the index.
-        let (mut core, notes) = node.build::<P, _>(|_, _| {
-            node.wanted().check_rest(KvService::index_octets_max(keys_max))?;
-            let service = KvService::new(keys_max, seed, value_max, memory as u64);
-            Ok(Metered::new(service, questions))
-        })?;
-        let bound = serving::listen(&mut core, &addresses)?;
-        let waker = core.waker();
-        Ok::<_, Failure>((core, (bound, notes, waker)))
+    let index = KvService::index_octets_max(count, keys_max);
+    let room = memory.saturating_sub(index) / count;
+    let (asked, crc) = (Some((memory / count) as u64), options.core.crc);
+    let node = NodeConfig { asked, crc, hosts: auth, ..NodeConfig::new(room, limits) };
+    let (asking, questions) = http::ways(count);
+    node.check()?;
+    let parts = KvService::parts(count, keys_max, &seed, value_max, memory as u64);
+    let parts = parts.ok_or_else(|| node.wanted().refused("there is none for the index"))?;
+    let wanted = node.wanted();
+    let services = parts.into_iter().zip(questions).map(move |(part, asked)| {
+        move || {
+            // The memory of this core is filled by now, and the rest is for the index.
+            wanted.check_rest(index)?;
+            Ok(Metered::new(KvService::of(part), asked))
+        }
+    });
+    let cores = serving::start::<P, _, _>(threads, services, &node, move |core| {
+        serving::listen(core, &addresses)
     })?;
-    let (bound, notes, waker) = &core.started;
-    notes.tell(output);
-    let metrics = serving::metrics(options.metrics.as_ref(), &asking, std::slice::from_ref(waker))?;
-    let registration = Registration::begin(rpcbind, NamedProgram::KV.over_rdma(*bound), output)?;
-    let line = serving::ready_at(*bound, metrics.as_ref().map(Listener::address), output);
+    cores.started().notes.tell(output);
+    let bound = *cores.started().listening()?;
+    let wakers: Vec<_> = cores.cores().iter().map(|core| core.started.waker.clone()).collect();
+    let metrics = serving::metrics(options.metrics.as_ref(), &asking, &wakers)?;
+    let registration = Registration::begin(rpcbind, NamedProgram::KV.over_rdma(bound), output)?;
+    let line = serving::ready_at(bound, metrics.as_ref().map(Listener::address), output);
     serving::ready(&line, output)?;
-    termination.wait(core.into(), registration, metrics, output)
+    termination.wait(cores, registration, metrics, output)
 }
 
 impl Counted for KvService {
@@ -109,19 +117,26 @@ impl Counted for KvService {
             help: "What became of each key in a Call, and of each watch that was refused.",
             value,
         });
+        // What the cores have together is told by the first.
+        let (is_first, value_bytes) = (cx.core() == CoreNumber::FIRST, self.value_bytes());
+        let of_server = |value| if is_first { value } else { 0 };
         let others = [
-            one("haulage_kv_keys", "Keys stored.", self.keys_count()),
-            one("haulage_kv_keys_max", "Keys that the index has room for.", self.keys_max()),
-            one("haulage_kv_value_bytes", "Octets of all values.", self.value_bytes()),
+            one("haulage_kv_keys", "Keys stored.", of_server(self.keys_count())),
+            one(
+                "haulage_kv_keys_max",
+                "Keys that the index has room for.",
+                of_server(self.keys_max()),
+            ),
+            one("haulage_kv_value_bytes", "Octets of all values.", of_server(value_bytes)),
             one(
                 "haulage_kv_value_bytes_max",
                 "Octets that all values may have.",
-                self.value_bytes_max(cx),
+                self.value_bytes_max(of_server(value_bytes), self.usable_bytes(cx)),
             ),
             one(
                 "haulage_kv_memory_bytes",
                 "Octets of memory for values and index together.",
-                self.memory(),
+                of_server(self.memory()),
             ),
             one(
                 "haulage_kv_watches",

@@ -1,6 +1,6 @@
 //! The statistics of a key-value server, as `kv stat` prints them.
 
-use haulage_kv::stat::Stat;
+use haulage_kv::stat::{CoreStat, Stat};
 
 use crate::output::json;
 use crate::output::table::{self, Align};
@@ -50,6 +50,15 @@ pub fn to_json(stat: &Stat) -> String {
         o.count("moved_bytes", stat.moved_bytes);
         o.count("keys_max", stat.keys_max).count("watches", stat.watches);
         o.count("hits", stat.hits).count("misses", stat.misses).count("refused", stat.refused);
+        o.count("cores", stat.shards);
+        let cores = stat.per_core.iter().map(|core| {
+            let CoreStat { keys, gets, connections } = core;
+            json::object(|o| {
+                o.json("keys", &keys.to_string());
+                o.count("gets", *gets).count("connections", *connections);
+            })
+        });
+        o.json("per_core", &format!("[{}]", cores.collect::<Vec<_>>().join(",")));
     })
 }
 
@@ -64,7 +73,7 @@ pub fn to_text(stat: &Stat) -> String {
     let count = |what: &str, count: u64| [what, &count.to_string(), ""].map(str::to_owned).to_vec();
     let octets = |what, octets: u64| [what, "", &octets.to_string()].map(str::to_owned).to_vec();
     let mut rows = vec![
-        count("shards", stat.shards),
+        count("cores", stat.shards),
         count("keys", stat.keys),
         count("keys that fit", stat.keys_max),
         count("keys found", stat.hits),
@@ -103,6 +112,12 @@ pub fn to_text(stat: &Stat) -> String {
     ];
     let pages = pages.into_iter().filter(|(_, bytes)| *bytes > 0);
     rows.extend(pages.map(|(kind, bytes)| octets(kind, bytes)));
+    if stat.per_core.len() > 1 {
+        for (number, core) in stat.per_core.iter().enumerate() {
+            rows.push(count(&format!("connections of core {number}"), core.connections));
+            rows.push(count(&format!("keys asked of core {number}"), core.gets));
+        }
+    }
     let columns = [("figure", Align::Left), ("count", Align::Right), ("bytes", Align::Right)];
     table::layout(&columns, &rows)
 }
@@ -122,7 +137,7 @@ mod tests {
         let (count, bytes) = (title.find("count").unwrap() + 5, title.len());
         for line in lines {
             let counts = [
-                "shards",
+                "cores",
                 "keys",
                 "watches",
                 "connections",
@@ -141,7 +156,8 @@ mod tests {
     #[test]
     fn json_has_the_keys_of_the_contract_in_their_order() {
         let mut results = vec![0; 4];
-        (1..=40_u64).for_each(|figure| results.extend(figure.to_be_bytes()));
+        let core = [1, u64::MAX, 42, 43];
+        (1..=40_u64).chain(core).for_each(|figure| results.extend(figure.to_be_bytes()));
         let answer = Answer::decode(Procedure::Stat, &results, Carriage::Unreduced).unwrap();
         let Answer::Stat(stat) = answer else { panic!("{answer:?}") };
         assert_eq!(
@@ -156,7 +172,8 @@ mod tests {
                 + r#""malformed":26,"timed_out":27,"crowded_out":28,"forbidden":29},"#
                 + r#""accepts_failed":{"descriptors":30,"memory":31,"other":32},"#
                 + r#""usable_bytes":33,"usable_unmoved_bytes":34,"moved_bytes":35,"#
-                + r#""keys_max":36,"watches":37,"hits":38,"misses":39,"refused":40}"#
+                + r#""keys_max":36,"watches":37,"hits":38,"misses":39,"refused":40,"cores":1,"#
+                + r#""per_core":[{"keys":-1,"gets":42,"connections":43}]}"#
         );
     }
 }

@@ -2,10 +2,9 @@
 
 use std::net::{SocketAddr, TcpListener};
 
-use haulage::core::{Core, CoreNumber, Service};
+use haulage::core::{Core, Service};
 use haulage::cores::Placement as Thread;
-use haulage::cores::group::{self, Group};
-use haulage::provider::Waker;
+use haulage::cores::group::Group;
 use haulage_store::crowd::Listener;
 
 use super::plan::Room;
@@ -18,10 +17,10 @@ use crate::failure::Failure;
 use crate::hosts::{NO_VERSION_ONE, ServerHosts};
 use crate::limits;
 use crate::metrics::{Metered, http};
-use crate::node::{self, Carrier, NodeConfig, Notes, over};
+use crate::node::{Carrier, NodeConfig, over};
 use crate::open_files;
 use crate::output::Output;
-use crate::serving::{self, Termination};
+use crate::serving::{self, Started, Termination};
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(options: &ServePerf, output: &Output) -> Result<(), Failure> {
@@ -80,24 +79,6 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     termination.wait(cores, None, metrics, output)
 }
 
-/// A core of a server that has started.
-#[derive(Debug)]
-pub(super) struct Server {
-    /// Notes about the core for the user.
-    pub(super) notes: Notes,
-    /// Wakes the core.
-    waker: Waker,
-    /// Where the server listens, if this is its first core.
-    listening: Option<Listening>,
-}
-
-impl Server {
-    /// Returns the ports of the first core.
-    pub(super) fn listening(&self) -> Result<&Listening, Failure> {
-        self.listening.as_ref().ok_or_else(|| Failure::failed("this core does not listen"))
-    }
-}
-
 /// The ports of a server.
 #[derive(Debug)]
 pub(super) struct Listening {
@@ -130,26 +111,16 @@ pub(super) fn start<P: Carrier, S: Service>(
     services: impl IntoIterator<Item = impl FnOnce() -> S + Send + 'static>,
     node: &NodeConfig,
     addresses: &[SocketAddr],
-) -> Result<Group<Server>, Failure> {
-    // Peers come from the device of the first core, and all cores adopt them.
-    let device_cpu = threads.first().filter(|_| threads.len() > 1).and_then(|first| first.cpu);
-    let cores = threads.into_iter().zip(services).map(|(thread, service)| {
-        let (node, addresses) = (NodeConfig { device_cpu, ..node.clone() }, addresses.to_vec());
-        let make = move |number| {
-            let (mut core, notes) = node.build_one_of::<P, _>(number, |_, _| Ok(service()))?;
-            let first = number == CoreNumber::FIRST;
-            let is_open = !node.hosts.as_ref().is_some_and(|hosts| hosts.policy.requires());
-            let listening = first.then(|| match is_open {
-                true => listen(&mut core, &addresses),
-                false => serving::listen(&mut core, &addresses).map(Listening::alone),
-            });
-            let listening = listening.transpose()?;
-            let waker = core.waker();
-            Ok::<_, Failure>((core, Server { notes, waker, listening }))
-        };
-        (thread, make)
-    });
-    group::start(cores.collect(), node::chance()?)
+) -> Result<Group<Started<Listening>>, Failure> {
+    let (addresses, hosts) = (addresses.to_vec(), node.hosts.clone());
+    let services = services.into_iter().map(|service| move || Ok(service()));
+    serving::start::<P, _, _>(threads, services, node, move |core| {
+        if hosts.as_ref().is_some_and(|hosts| hosts.policy.requires()) {
+            serving::listen(core, &addresses).map(Listening::alone)
+        } else {
+            listen(core, &addresses)
+        }
+    })
 }
 
 /// Listens at the first of `addresses` that works, and for raw TCP at the next port up if that is free.

@@ -1,11 +1,13 @@
 //! The leases in which keys and values lie, and how they are moved.
 //!
 //! # Memory ownership
-//! Each lease has the number of its slot in the index as a tag. A value that a Reply is sent from stays where it is.
+//! A key or a value lies in the pool of the core that stored it, and any core reads it and sends from it. Each lease has the
+//! number of its place in the index as a tag. A value that a Reply is sent from stays where it is. On several cores, nothing is
+//! moved: another core may read it.
 
 use std::rc::Rc;
 
-use haulage::pool::{Keeper, LeasePlace, Leases, Local, Movable, Pieces, Shared};
+use haulage::pool::{Common, Keeper, LeasePlace, Leases, Local, Movable, Pieces, Pool};
 use haulage::service::Data;
 
 use crate::index::Index;
@@ -26,9 +28,9 @@ pub(super) enum Value {
     /// No octets, and no memory.
     Empty,
     /// One lease; `None` only while it is being moved.
-    One(Option<Shared>),
+    One(Option<Common>),
     /// Several leases of whole pages, which are not moved.
-    Several(Rc<Pieces>),
+    Several(Vec<Common>),
 }
 
 impl Value {
@@ -36,16 +38,16 @@ impl Value {
     pub(super) fn new(leases: Leases) -> Option<Self> {
         Some(match leases {
             Leases::One(lease) if lease.is_empty() => Self::Empty,
-            Leases::One(lease) => Self::One(Some(lease.share())),
-            several @ Leases::Several(_) => Self::Several(Rc::new(several.share()?)),
+            Leases::One(lease) => Self::One(Some(lease.into_common())),
+            several @ Leases::Several(_) => Self::Several(several.into_commons()?),
         })
     }
 
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Empty | Self::One(None) => 0,
-            Self::One(Some(shared)) => shared.len() as u64,
-            Self::Several(pieces) => pieces.len() as u64,
+            Self::One(Some(common)) => common.len() as u64,
+            Self::Several(parts) => parts.iter().map(|part| part.len() as u64).sum(),
         }
     }
 
@@ -53,59 +55,60 @@ impl Value {
     pub(super) fn octets(&self) -> Option<&[u8]> {
         match self {
             Self::Empty | Self::One(None) => Some(&[]),
-            Self::One(Some(shared)) => Some(shared.bytes()),
+            Self::One(Some(common)) => Some(common.bytes()),
             Self::Several(_) => None,
         }
     }
 
-    /// Returns the value as a result, sent from where it is.
-    pub(super) fn data(&self) -> Data {
-        match self {
+    /// Returns the value as a result that the core with this pool sends from where it is. Returns `None` if the core sends so much
+    /// that it has no room for another reference.
+    pub(super) fn data(&self, pool: &Pool) -> Option<Data> {
+        Some(match self {
             Self::Empty | Self::One(None) => Data::Empty,
-            Self::One(Some(shared)) => Data::Shared(shared.clone()),
-            Self::Several(pieces) => Data::Pieces(Rc::clone(pieces)),
-        }
+            Self::One(Some(common)) => Data::Shared(common.here(pool)?),
+            Self::Several(parts) => Data::Pieces(Rc::new(Pieces::here(parts, pool)?)),
+        })
     }
 
     /// Returns the place of a value that can be moved.
-    const fn movable(&mut self) -> Option<&mut Option<Shared>> {
+    const fn movable(&mut self) -> Option<&mut Option<Common>> {
         match self {
-            Self::One(shared) => Some(shared),
+            Self::One(common) => Some(common),
             Self::Empty | Self::Several(_) => None,
         }
     }
 }
 
 impl Index<KeyLease, Value> {
-    /// Tags the value in a slot, so that it can be moved.
-    pub(super) fn tag_value(&mut self, slot: u32) {
-        if let Some((_, Value::One(Some(value)))) = self.slot_mut(slot) {
-            value.tag(slot);
+    /// Tags the value at a place, so that it can be moved.
+    pub(super) fn tag_value(&mut self, place: u32) {
+        if let Some((_, Value::One(Some(value)))) = self.alone_mut(place) {
+            value.tag(place);
         }
     }
 
-    /// Tags the key in a slot, so that it can be moved.
-    pub(super) fn tag_key(&mut self, slot: u32) {
-        if let Some((KeyLease(Some(key)), _)) = self.slot_mut(slot) {
-            key.tag(slot);
+    /// Tags the key at a place, so that it can be moved.
+    pub(super) fn tag_key(&mut self, place: u32) {
+        if let Some((KeyLease(Some(key)), _)) = self.alone_mut(place) {
+            key.tag(place);
         }
     }
 }
 
 impl Keeper for Index<KeyLease, Value> {
     fn take(&mut self, tag: u32, place: LeasePlace) -> Option<Movable> {
-        let (KeyLease(key), value) = self.slot_mut(tag)?;
+        let (KeyLease(key), value) = self.alone_mut(tag)?;
         if key.as_ref().is_some_and(|key| key.place() == place) {
             return key.take().map(Movable::Local);
         }
-        value.movable()?.take_if(|value| value.place() == place).map(Movable::Shared)
+        value.movable()?.take_if(|value| value.place() == place).map(Movable::Common)
     }
 
     fn put(&mut self, tag: u32, _: LeasePlace, lease: Movable) {
-        let Some((key, value)) = self.slot_mut(tag) else { return };
+        let Some((key, value)) = self.alone_mut(tag) else { return };
         match lease {
             Movable::Local(lease) => key.0 = Some(lease),
-            Movable::Shared(lease) => *value = Value::One(Some(lease)),
+            Movable::Common(lease) => *value = Value::One(Some(lease)),
         }
     }
 }

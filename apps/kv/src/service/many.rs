@@ -12,6 +12,7 @@ use crate::protocol::{KEY_MAX, Refusal};
 impl KvService {
     pub(super) fn get_many(
         &mut self,
+        cx: &Cx<'_>,
         arguments: &mut Arguments<'_>,
         reply: &mut Reply,
     ) -> Result<(), Stop> {
@@ -25,33 +26,47 @@ impl KvService {
         self.fetch(keys.iter().copied());
         reply.results(|w| w.u32(wire(count)));
         for (key, after) in keys.iter().zip((0..count).rev()) {
-            self.answer(key, after * ANSWER_MAX as usize, reply);
+            self.answer(cx, key, after * ANSWER_MAX as usize, reply);
         }
         Ok(())
     }
 
     /// Appends the answer for one key, and leaves `rest` octets of the message for the answers that follow.
-    fn answer(&mut self, key: &[u8], rest: usize, reply: &mut Reply) {
-        let Some(value) = self.index.get(key) else {
-            let refusal = self.miss(key);
+    fn answer(&mut self, cx: &Cx<'_>, key: &[u8], rest: usize, reply: &mut Reply) {
+        if let Err(refusal) = self.value(cx, key, rest, reply) {
             self.answered.refuse(&refusal);
             reply.results(|w| refusal.encode(w));
-            return reply.absent();
-        };
+            reply.absent();
+        }
+    }
+
+    /// Appends the value of a key.
+    fn value(
+        &mut self,
+        cx: &Cx<'_>,
+        key: &[u8],
+        rest: usize,
+        reply: &mut Reply,
+    ) -> Result<(), Refusal> {
+        let Some(value) = self.index.get(key) else { return Err(self.miss(key)) };
         let length = value.len();
         let room = reply.item_room();
         let is_inline = has_room(reply, length, rest as u64);
         if room.is_none() && is_inline {
+            put_inline(reply, cx.pool(), value)?;
             self.answered.hits += 1;
-            return put_inline(reply, value);
+            return Ok(());
         }
         if is_inline || room.is_some_and(|room| room >= length) {
+            let data = value.data(cx.pool()).ok_or(Refusal::NoSpace)?;
             self.answered.hits += 1;
             reply.results(|w| w.u32(OK));
-            return reply.item(value.data());
+            reply.item(data);
+            return Ok(());
         }
         reply.results(|w| encode_too_long(length, w));
         reply.absent();
+        Ok(())
     }
 
     pub(super) fn put_many(

@@ -13,9 +13,12 @@ use haulage::provider::sim::{Fabric, FabricConfig, Sim};
 use haulage::service::{CallError, CallToken, ConnectionId, Finished, InlineRoom, Request};
 
 use super::*;
+use crate::figures::Figures;
 use crate::protocol::{self, Carriage};
+use crate::stat::Stat;
 
 mod answered;
+mod cores;
 mod moving;
 mod several;
 mod watching;
@@ -46,7 +49,7 @@ fn values_of_every_size_survive_whatever_is_in_flight_around_them() {
 fn values_fit_in_the_memory_of_the_server_without_its_index() {
     const MEMORY: u64 = 8 << 20;
     let mut world = World::new(1, MEMORY);
-    let most = MEMORY - KvService::index_octets_max(1000) as u64;
+    let most = MEMORY - KvService::index_octets_max(1, 1000) as u64;
     assert_eq!(world.stat().value_bytes_max, most);
     let value = world.value(1 << 20, 0);
     world.put(0, "key", value);
@@ -380,6 +383,8 @@ struct World {
     fabric: Fabric,
     now: Instant,
     server: Core<Sim, KvService>,
+    /// The cores of the server behind the first.
+    further: Vec<Core<Sim, KvService>>,
     client: Core<Sim, Caller>,
     connections: Vec<ConnectionId>,
 }
@@ -464,7 +469,7 @@ impl World {
         let connections = (0..connections)
             .map(|_| client.connect(Instant::ZERO, at, wide()).expect("a queue pair"))
             .collect();
-        Self { fabric, now: Instant::ZERO, server, client, connections }
+        Self { fabric, now: Instant::ZERO, server, further: Vec::new(), client, connections }
     }
 
     fn caller(&mut self) -> &mut Caller {
@@ -521,11 +526,17 @@ impl World {
 
     /// Turns both cores once; if no core worked, moves time to the next event.
     fn step(&mut self) {
-        if self.server.turn(self.now) | self.client.turn(self.now) {
+        let mut worked = self.server.turn(self.now) | self.client.turn(self.now);
+        self.further.iter_mut().for_each(|core| worked |= core.turn(self.now));
+        if worked {
             return;
         }
-        let next =
-            [self.fabric.next_event(), self.server.poll_deadline(), self.client.poll_deadline()];
+        let mut next = vec![
+            self.fabric.next_event(),
+            self.server.poll_deadline(),
+            self.client.poll_deadline(),
+        ];
+        next.extend(self.further.iter().map(Core::poll_deadline));
         // A Call without a timeout has its deadline at the end of time.
         let soon = [Duration::from_nanos(1), Duration::from_secs(60)];
         let [least, most] = soon.map(|time| self.now.saturating_add(time));

@@ -215,6 +215,23 @@ impl Watches {
         }
     }
 
+    /// Ends all watches, which have missed a change: their clients are told that the rest is lost.
+    pub(super) fn lose_all(&mut self) {
+        let Self { list, idle, log, ready, counts, .. } = self;
+        for (number, watch) in list {
+            match watch.stage {
+                Stage::Idle => {
+                    idle.remove(&watch.prefix, *number);
+                    ready.push_back(*number);
+                }
+                Stage::Reads(place) => log.leave(place, *number),
+                Stage::Lost | Stage::Over => continue,
+            }
+            watch.stage = Stage::Lost;
+            counts.ended += 1;
+        }
+    }
+
     /// Has watches that may make a Call read on, and tell what they find. Returns whether anything was done.
     #[inline]
     pub(super) fn tell(&mut self, cx: &mut Cx<'_>) -> bool {

@@ -18,10 +18,10 @@ use crate::perf::calls::Calls;
 use crate::perf::client::{AtWork, Client};
 use crate::perf::plan::{Ends, Plan, Room};
 use crate::perf::protocol::binding;
-use crate::perf::serve;
+use crate::perf::serve::{self, Listening};
 use crate::placement::Sides;
-use crate::serving;
 use crate::serving::child::{Server, Start};
+use crate::serving::{self, Started};
 
 /// The parameters of all runs.
 pub(super) struct Bench<'a> {
@@ -169,7 +169,7 @@ pub(super) enum Far {
 pub(super) enum FarEnd {
     NotOurs,
     Process(Server),
-    Threads(Group<serve::Server>),
+    Threads(Group<Started<Listening>>),
 }
 
 impl FarEnd {

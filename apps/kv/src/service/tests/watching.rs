@@ -47,7 +47,7 @@ impl Told {
     }
 
     /// Returns what a connection was told, and how many changes it was not told.
-    fn of(&self, connection: ConnectionId) -> (Vec<(&str, State)>, u64) {
+    pub(super) fn of(&self, connection: ConnectionId) -> (Vec<(&str, State)>, u64) {
         let calls = || self.calls.iter().filter(|call| call.connection == connection);
         let changes = calls().flat_map(|call| &call.changes);
         let changes = changes.map(|(key, state)| (&**key, *state)).collect();
@@ -60,7 +60,7 @@ impl Told {
     }
 
     /// Returns whether a connection was told that its watch has ended, and nothing behind that.
-    fn is_over(&self, connection: ConnectionId) -> bool {
+    pub(super) fn is_over(&self, connection: ConnectionId) -> bool {
         let mut calls = self.calls.iter().filter(|call| call.connection == connection);
         calls.any(|call| call.heading.is_over) && calls.next().is_none()
     }

@@ -1,0 +1,238 @@
+//! A server of two cores, each with a connection of the client.
+
+use haulage::core::{CoreIdentity, CoreNumber};
+
+use super::*;
+use crate::protocol::Value as Told;
+use crate::watch::options;
+
+/// The connection to each core.
+const FIRST: usize = 0;
+const SECOND: usize = 1;
+
+impl World {
+    /// Makes a world whose server has two cores, with half of the memory each. Connection 0 is on the first, 1 on the second.
+    fn of_two_cores(memory: u64) -> Self {
+        let mut world = Self::new(0, memory);
+        let parts = KvService::parts(2, 1000, &Seed::fixed(1, 2), VALUE_MAX, memory);
+        let mut cores = (0..).zip(parts.expect("memory")).map(|(number, part)| {
+            let bytes = usize::try_from(memory / 2).unwrap() + LIMITS.transport_bytes();
+            let config = PoolConfig { bytes, pages: PagePreference::Heap, node: None };
+            let pool = Pool::new(&config).expect("heap");
+            let identity = CoreIdentity { number: CoreNumber::new(number).unwrap(), seed: 1 };
+            let provider = world.fabric.provider(node(10 + number)).expect("a node");
+            let service = KvService::of(part);
+            let mut core = Core::new(provider, service, pool, LIMITS, identity).expect("room");
+            let at = core.listen(SocketAddr::new(node(10 + number), 20050)).expect("it is free");
+            let connection = world.client.connect(world.now, at, options(VALUE_MAX));
+            world.connections.push(connection.expect("a queue pair"));
+            core
+        });
+        let both = (cores.next(), cores.next());
+        drop(cores);
+        let (Some(first), Some(second)) = both else { unreachable!("there are two") };
+        (world.server, world.further) = (first, vec![second]);
+        world
+    }
+
+    fn put_by(&mut self, core: usize, key: &str, value: &[u8]) {
+        self.ask(core, request(Procedure::Put), |w| {
+            w.opaque(key.as_bytes())?;
+            w.opaque(value)
+        });
+        assert_eq!(self.done(core), DONE);
+    }
+
+    /// Gets a short value.
+    fn get_by(&mut self, core: usize, key: &str) -> Option<Vec<u8>> {
+        self.ask(core, request(Procedure::Get), |w| w.opaque(key.as_bytes()));
+        match self.answer(core) {
+            Ok(Answer::Value(Told::Unreduced(value))) => Some(value.to_vec()),
+            Ok(Answer::Refused(Refusal::NotFound)) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn del_by(&mut self, core: usize, key: &str) {
+        self.ask(core, request(Procedure::Del), |w| w.opaque(key.as_bytes()));
+        assert_eq!(self.done(core), DONE);
+    }
+
+    fn stat_by(&mut self, core: usize) -> Stat {
+        self.ask(core, request(Procedure::Stat), |_| Ok(()));
+        match self.answer(core) {
+            Ok(Answer::Stat(stat)) => stat,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Returns the free memory of both cores, once everything that was replaced has come home.
+    fn free(&mut self) -> u64 {
+        self.settle();
+        self.stat_by(FIRST).usable_unmoved_bytes
+    }
+}
+
+#[test]
+fn what_one_core_stores_another_returns_replaces_and_deletes() {
+    let mut world = World::of_two_cores(64 << 20);
+    let before = world.free();
+    for round in 0..20 {
+        for (one, other) in [(FIRST, SECOND), (SECOND, FIRST)] {
+            let key = format!("key-{}", round % 3);
+            world.put_by(one, &key, &pattern(100, round));
+            assert_eq!(world.get_by(other, &key), Some(pattern(100, round)));
+            world.put_by(other, &key, b"short");
+            assert_eq!(world.get_by(one, &key).as_deref(), Some(&b"short"[..]));
+            if round % 2 == 0 {
+                world.del_by(one, &key);
+                assert_eq!((world.get_by(other, &key), world.get_by(one, &key)), (None, None));
+            }
+        }
+    }
+    let keys = world.stat_by(SECOND).keys;
+    (0..3).for_each(|key| {
+        if world.get_by(FIRST, &format!("key-{key}")).is_some() {
+            world.del_by(SECOND, &format!("key-{key}"));
+        }
+    });
+    assert_eq!((keys, world.stat_by(FIRST).keys), (2, 0));
+    assert_eq!(world.free(), before, "the memory of whichever core it was is back");
+}
+
+#[test]
+fn a_long_value_is_sent_from_the_memory_of_another_core_while_it_is_replaced() {
+    let mut world = World::of_two_cores(64 << 20);
+    let before = world.free();
+    let value = world.value(1 << 20, 1);
+    world.put(FIRST, "key", value);
+    assert_eq!(world.done(FIRST), DONE);
+    // As many GETs as there is room for are under way when the value is replaced, and then deleted.
+    for n in 0..4 {
+        let room = world.value(1 << 20, 99);
+        world.get(2 * n + SECOND, "key", room);
+    }
+    let value = world.value(1 << 20, 2);
+    world.put(8, "key", value);
+    assert_eq!(world.done(8), DONE);
+    world.del_by(10, "key");
+    for n in 0..4 {
+        let got = world.got(2 * n + SECOND);
+        let is = |seed| got.bytes() == pattern(1 << 20, seed);
+        assert!(is(1) || is(2), "the value before or after, and nothing between");
+    }
+    assert_eq!(world.free(), before);
+}
+
+#[test]
+fn memory_that_another_core_may_read_comes_back_once_that_core_turns_or_sleeps() {
+    for sleeps in [false, true] {
+        let mut world = World::of_two_cores(64 << 20);
+        world.put_by(SECOND, "other", b"");
+        let before = world.free();
+        assert_eq!(world.get_by(SECOND, "key"), None);
+        world.put_by(FIRST, "key", &pattern(3000, 1));
+        // Nothing but the first core turns from here on.
+        let World { server, further, now, .. } = &mut world;
+        assert_eq!(further[0].service().index.get(b"other").map(Value::len), Some(0));
+        let at = *now;
+        let (cx, service) = server.cx(at);
+        assert!(service.index.remove(b"key", Value::len).is_some());
+        let free = cx.pool().free_bytes();
+        (0..9).for_each(|_| _ = server.turn(at));
+        assert_eq!(server.cx(at).0.pool().free_bytes(), free, "the second core may read it");
+        if sleeps {
+            further[0].cx(at).1.sleeps();
+        } else {
+            further[0].turn(at);
+        }
+        server.turn(at);
+        assert_eq!(world.stat_by(FIRST).usable_unmoved_bytes, before);
+    }
+}
+
+#[test]
+fn statistics_and_figures_are_of_all_cores() {
+    let mut world = World::of_two_cores(64 << 20);
+    world.put_by(FIRST, "a", &[1; 100]);
+    world.put_by(SECOND, "b", &[2; 200]);
+    world.del_by(SECOND, "a");
+    assert_eq!(world.get_by(SECOND, "b").map(|value| value.len()), Some(200));
+    assert_eq!(world.get_by(FIRST, "a"), None);
+    let stat = world.stat_by(SECOND);
+    assert_eq!((stat.shards, stat.keys, stat.value_bytes), (2, 1, 200));
+    assert_eq!((stat.hits, stat.misses, stat.connections, stat.keys_max), (1, 1, 2, 1000));
+    assert_eq!((stat.memory_bytes, stat.per_core.len()), (64 << 20, 2));
+    assert!(stat.value_bytes_max > 60 << 20 && stat.value_bytes_max <= 64 << 20, "{stat:?}");
+    let figures = [FIRST, SECOND].map(|core| {
+        world.ask(core, request(Procedure::Figures), |_| Ok(()));
+        let Ended { results, .. } = world.reply(core);
+        let results = results.clone().expect("an answer");
+        Figures::decode(&mut Reader::new(&results)).expect("all figures")
+    });
+    assert_eq!(figures.map(|figures| figures.connections), [2, 2]);
+    let all = world.further[0].service();
+    assert_eq!((all.keys_count(), all.value_bytes()), (1, 200), "as metrics tell");
+}
+
+#[test]
+fn keys_are_listed_by_any_core() {
+    let mut world = World::of_two_cores(64 << 20);
+    (0..10).for_each(|n| world.put_by(n % 2, &format!("key-{n}"), b""));
+    for core in [FIRST, SECOND] {
+        let (mut listed, mut at) = (Vec::new(), Some(0));
+        while let Some(from) = at {
+            world.ask(core, request(Procedure::Keys), |w| w.u32(from));
+            let Ok(Answer::Keys(keys)) = world.answer(core) else { panic!("no keys") };
+            listed.extend(keys.keys().map(|key| key.to_string()));
+            at = keys.next;
+        }
+        listed.sort();
+        assert_eq!(listed, (0..10).map(|n| format!("key-{n}")).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn watches_hear_of_what_other_cores_change() {
+    let mut world = World::of_two_cores(64 << 20);
+    world.put_by(FIRST, "before", b"1");
+    let watching = world.connections[SECOND];
+    world.ask(SECOND, request(Procedure::Watch), |w| w.opaque(b"key"));
+    assert_eq!(world.done(SECOND), DONE);
+    world.put_by(FIRST, "key-1", b"one");
+    world.put_by(FIRST, "other", b"two");
+    world.settle();
+    world.put_by(SECOND, "key-2", b"twenty");
+    world.settle();
+    world.del_by(FIRST, "key-1");
+    world.settle();
+    let (changes, merged) = world.caller().told.of(watching);
+    let expected = [
+        ("key-1", State::Set { length: 3 }),
+        ("key-2", State::Set { length: 6 }),
+        ("key-1", State::Deleted),
+    ];
+    assert_eq!((changes, merged), (expected.to_vec(), 0));
+    assert_eq!(world.stat_by(FIRST).watches, 1);
+}
+
+#[test]
+fn a_watch_that_misses_changes_of_other_cores_is_told_that_they_are_lost() {
+    let mut world = World::of_two_cores(64 << 20);
+    let watching = world.connections[SECOND];
+    world.ask(SECOND, request(Procedure::Watch), |w| w.opaque(b""));
+    assert_eq!(world.done(SECOND), DONE);
+    // The second core stands still, and its mailbox fills.
+    let (now, first) = (world.now, &mut world.server);
+    let service = first.cx(now).1;
+    (0..2000_u32).for_each(|n| service.changed(&n.to_be_bytes(), State::Deleted));
+    world.settle();
+    assert!(world.caller().told.is_over(watching));
+    // It may watch anew.
+    world.ask(SECOND, request(Procedure::Watch), |w| w.opaque(b""));
+    assert_eq!(world.done(SECOND), DONE);
+    world.put_by(FIRST, "key", b"one");
+    world.settle();
+    let (changes, _) = world.caller().told.of(watching);
+    assert_eq!(changes.last(), Some(&("key", State::Set { length: 3 })));
+}
