@@ -11,10 +11,12 @@
 //! Every operation takes bounded time. Nothing is allocated after [`Blocks::new`].
 
 use self::class::{CLASSES, Class};
-use self::page::{NONE, Page};
+use std::ops::Range;
+
+use self::page::NONE;
 use self::runs::Runs;
 use self::stretch::Sweep;
-use crate::size::PAGE;
+use crate::size::{PAGE, TRACT_PAGES};
 
 mod class;
 mod page;
@@ -25,7 +27,7 @@ mod sweep;
 mod tests;
 
 pub(crate) use self::class::SLAB_BLOCKS_MAX;
-pub(crate) use self::page::Block;
+pub(crate) use self::page::{Block, Page};
 pub(crate) use self::stretch::{Resident, STRETCH_BLOCKS_MAX, STRETCH_OCTETS_MAX};
 
 /// The longest lease, in octets.
@@ -75,8 +77,17 @@ impl Blocks {
     /// Creates an allocator of `pages` free pages. Returns `None` if there is no memory for its
     /// state.
     pub(crate) fn new(pages: u32) -> Option<Self> {
-        let runs = Runs::new(pages)?;
-        Some(Self {
+        Some(Self::of(Runs::new(pages)?))
+    }
+
+    /// Creates an allocator of as many pages as `held` has, none of which is there yet: [`Self::take_in`] adds them. They are
+    /// all held.
+    pub(crate) fn none(held: Box<[Page]>) -> Self {
+        Self::of(Runs::none(held))
+    }
+
+    fn of(runs: Runs) -> Self {
+        Self {
             runs,
             roomy: [NONE; CLASSES],
             idle: NONE,
@@ -86,7 +97,18 @@ impl Blocks {
             slabs: [0; CLASSES],
             spilled: [Spilled::default(); CLASSES],
             sweep: Sweep::default(),
-        })
+        }
+    }
+
+    /// Takes in pages that are free from now on.
+    pub(crate) fn take_in(&mut self, pages: Range<u32>) {
+        self.runs.give(pages.start, pages.end - pages.start);
+    }
+
+    /// Gives up a tract that is free, and returns its first page.
+    pub(crate) fn give_up(&mut self) -> Option<u32> {
+        self.free_idle();
+        self.runs.give_up(TRACT_PAGES)
     }
 
     /// Allocates a block of at least `length` octets.

@@ -1,8 +1,10 @@
-//! The pool: one region with one owner, which hands out leases.
+//! The pool: a region, or a part of one, with one owner, which hands out leases.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::blocks::{Allocation, Blocks, LEASE_MAX};
 use crate::error::PoolError;
@@ -11,7 +13,8 @@ use crate::lease::Local;
 use crate::leases::Leases;
 use crate::pool_core::PoolCore;
 use crate::region::{PagePreference, PageReport, Region};
-use crate::size::PAGE;
+use crate::reservoir::Reservoir;
+use crate::size::{PAGE, TRACT};
 use crate::view::Span;
 
 /// The configuration of a pool.
@@ -53,6 +56,10 @@ pub enum Density {
 pub struct Pool {
     core: PoolCore,
     report: PageReport,
+    /// Where more memory comes from, if the region is not all ours.
+    reservoir: Option<Reservoir>,
+    /// The octets that this pool has of its region.
+    bytes: Cell<usize>,
     _here: PhantomData<*const ()>,
 }
 
@@ -69,12 +76,26 @@ impl Pool {
     pub fn new(config: &PoolConfig) -> Result<Self, PoolError> {
         let too_large = PoolError::TooLarge { bytes: config.bytes };
         let bytes = config.pages.round_up(config.bytes).ok_or(too_large.clone())?;
-        let pages = u32::try_from(bytes / PAGE).ok().filter(|_| bytes <= Self::BYTES_MAX);
-        let pages = pages.ok_or(too_large)?;
+        if bytes > Self::BYTES_MAX {
+            return Err(too_large);
+        }
         let (region, report) = Region::new(bytes, config.pages, config.node)?;
-        let no_books = || PoolError::NoMemory { bytes, reason: "no room for its books".to_owned() };
-        let core = PoolCore::new(region, pages).ok_or_else(no_books)?;
-        Ok(Self { core, report, _here: PhantomData })
+        let core = PoolCore::new(Arc::new(region)).ok_or_else(|| no_books(bytes))?;
+        let bytes = Cell::new(bytes);
+        Ok(Self { core, report, reservoir: None, bytes, _here: PhantomData })
+    }
+
+    /// Creates a pool that takes its memory from a reservoir, as it is leased, and makes this thread its owner.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for its books.
+    pub fn of(reservoir: &Reservoir) -> Result<Self, PoolError> {
+        let report = reservoir.report().clone();
+        let core = PoolCore::without_pages(reservoir.region());
+        let core = core.ok_or_else(|| no_books(report.bytes))?;
+        let (reservoir, bytes) = (Some(reservoir.clone()), Cell::new(0));
+        Ok(Self { core, report, reservoir, bytes, _here: PhantomData })
     }
 
     /// Leases a block of at least `length` octets. The lease has exactly that length, which may be
@@ -139,10 +160,36 @@ impl Pool {
         self.report.bytes
     }
 
-    /// Returns the number of octets in free pages: room for leases of any size, fragmentation
-    /// aside.
+    /// Returns the number of octets in free pages, those that a reservoir has among them: room for leases of any size,
+    /// fragmentation aside.
     pub fn free_bytes(&self) -> usize {
+        self.own_free_bytes() + self.reservoir.as_ref().map_or(0, Reservoir::free_bytes)
+    }
+
+    /// Returns the number of octets in free pages that this pool has.
+    pub fn own_free_bytes(&self) -> usize {
         self.blocks(|blocks| blocks.free_bytes())
+    }
+
+    /// Returns the reservoir that this pool takes memory from, if it does.
+    pub const fn reservoir(&self) -> Option<&Reservoir> {
+        self.reservoir.as_ref()
+    }
+
+    /// Gives tracts of which nothing is leased back to the reservoir, as long as more than `kept` octets stay free here. Returns
+    /// the number of octets given.
+    pub fn give_back(&self, kept: usize) -> usize {
+        let Some(reservoir) = &self.reservoir else { return 0 };
+        self.collect();
+        let mut given = 0;
+        while self.own_free_bytes() >= kept.saturating_add(TRACT)
+            && let Some(page) = self.blocks(Blocks::give_up)
+        {
+            reservoir.give(page);
+            given += TRACT;
+        }
+        self.bytes.set(self.bytes.get() - given);
+        given
     }
 
     /// Returns the pool's state in numbers.
@@ -151,8 +198,8 @@ impl Pool {
         let counters = &pool.owner().counters;
         Gauges {
             kind: self.report.kind,
-            bytes: self.usable(),
-            free_bytes: self.free_bytes(),
+            bytes: self.bytes.get(),
+            free_bytes: self.own_free_bytes(),
             largest_run: self.blocks(Blocks::largest_run),
             leased_bytes: self.blocks(|blocks| blocks.leased_bytes()),
             local: counters.get(LeaseState::Local),
@@ -180,7 +227,24 @@ impl Pool {
         take: impl FnMut(&mut Blocks) -> Option<Allocation>,
     ) -> Option<Local> {
         let pool = self.core.pool();
-        Span::take(pool, length, take).map(|(block, span)| Local::new(pool, block, span))
+        let mut take = take;
+        let taken = match Span::take(pool, length, &mut take) {
+            None if self.draw(length) => Span::take(pool, length, take),
+            taken => taken,
+        };
+        taken.map(|(block, span)| Local::new(pool, block, span))
+    }
+
+    /// Takes adjoining tracts with as many octets from the reservoir. Returns whether it had any.
+    #[cold]
+    fn draw(&self, octets: usize) -> bool {
+        let reservoir = self.reservoir.as_ref().filter(|_| octets <= LEASE_MAX);
+        let drawn = reservoir.and_then(|reservoir| reservoir.take(octets));
+        drawn.is_some_and(|pages| {
+            self.bytes.set(self.bytes.get() + pages.len() * PAGE);
+            self.blocks(|blocks| blocks.take_in(pages));
+            true
+        })
     }
 
     /// Leases `length` octets, for which no block is long enough, in free runs, the longest first.
@@ -189,6 +253,8 @@ impl Pool {
         if length > self.free_bytes() {
             return None;
         }
+        // Tracts that do not adjoin each other do as well.
+        while self.own_free_bytes() < length && self.draw(1) {}
         let (mut leases, mut left) = (Vec::new(), length);
         while left > 0 {
             leases.try_reserve(1).ok()?;
@@ -202,9 +268,13 @@ impl Pool {
     }
 
     /// Returns the number of octets in free pages, and in those that a [`Mover`](crate::Mover) can free if all leases
-    /// have tags.
+    /// have tags: none, if the pool takes memory from a reservoir.
     pub fn room_bytes(&self) -> usize {
-        self.blocks(Blocks::room_pages) * PAGE
+        match self.reservoir {
+            None => self.blocks(Blocks::room_pages) * PAGE,
+            // Another core may read what would be moved.
+            Some(_) => self.free_bytes(),
+        }
     }
 
     pub(crate) const fn core(&self) -> &PoolCore {
@@ -214,4 +284,8 @@ impl Pool {
     fn blocks<T>(&self, look: impl FnOnce(&mut Blocks) -> T) -> T {
         look(&mut self.core.pool().owner().blocks.borrow_mut())
     }
+}
+
+fn no_books(bytes: usize) -> PoolError {
+    PoolError::NoMemory { bytes, reason: "no room for its books".to_owned() }
 }

@@ -21,18 +21,24 @@ use std::fmt;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::blocks::{Allocation, Block, Blocks, Resident, SLAB_BLOCKS_MAX};
+use crate::blocks::{Allocation, Block, Blocks, Page, Resident, SLAB_BLOCKS_MAX};
 use crate::gauges::{Counters, LeaseState};
 use crate::region::Region;
 use crate::returns::Returns;
+use crate::size::PAGE;
 
 /// The parts of a pool that its leases need.
 struct Body {
     returns: Returns,
     owner: Bound<Owner>,
-    region: Region,
+    /// The start and the length of the region.
+    start: NonNull<u8>,
+    length: usize,
+    /// Other pools may have other parts of it.
+    region: Arc<Region>,
 }
 
 /// The bookkeeping that only the owner's thread accesses.
@@ -62,16 +68,30 @@ struct Tally {
 pub(crate) struct PoolCore(PoolRef);
 
 impl PoolCore {
-    /// Creates the bookkeeping of a region of `pages`, owned by the calling thread. Returns `None`, and frees the
-    /// region, if there is no memory for it.
-    pub(crate) fn new(region: Region, pages: u32) -> Option<Self> {
+    /// Creates the bookkeeping of a region, owned by the calling thread, to which all of its pages belong. Returns `None` if there
+    /// is no memory for it.
+    pub(crate) fn new(region: Arc<Region>) -> Option<Self> {
+        let pages = pages_of(&region);
+        Self::of(region, Blocks::new(pages)?, Returns::new(pages)?)
+    }
+
+    /// Creates the bookkeeping of a region, owned by the calling thread, to which no page of it belongs yet. It takes memory as
+    /// pages come. Returns `None` if there is none for it.
+    pub(crate) fn without_pages(region: Arc<Region>) -> Option<Self> {
+        let pages = pages_of(&region) as usize;
+        let returns = Returns::of(zeroes(pages)?, zeroes(pages)?);
+        Self::of(region, Blocks::none(zeroes(pages)?), returns)
+    }
+
+    fn of(region: Arc<Region>, blocks: Blocks, returns: Returns) -> Option<Self> {
         let owner = Owner {
-            blocks: RefCell::new(Blocks::new(pages)?),
+            blocks: RefCell::new(blocks),
             counters: Counters::default(),
-            counts: zeroes(Blocks::counts(pages))?,
+            counts: zeroes(Blocks::counts(pages_of(&region)))?,
             visits: Visits::new()?,
         };
-        let body = Body { returns: Returns::new(pages)?, owner: Bound::here(owner), region };
+        let (start, length) = (region.at(0), region.len());
+        let body = Body { returns, owner: Bound::here(owner), start, length, region };
         Some(Self(PoolRef(NonNull::from(Box::leak(Box::new(body))))))
     }
 
@@ -87,7 +107,7 @@ impl PoolCore {
 
     /// Returns the start of the region. Reading or writing there needs a lease or a view.
     pub(crate) fn start(&self) -> NonNull<u8> {
-        self.0.body().region.at(0)
+        self.0.body().start
     }
 }
 
@@ -133,7 +153,7 @@ impl PoolRef {
             None if self.collect() => take(&mut owner.blocks.borrow_mut())?,
             None => return None,
         };
-        let start = self.body().region.at(grant.offset);
+        let start = self.body().at(grant.offset);
         owner.counters.enter(LeaseState::Local);
         Some((grant, start))
     }
@@ -255,6 +275,20 @@ impl PoolRef {
         // made. The body lies outside the region, so no peer and no RNIC writes it.
         unsafe { self.0.as_ref() }
     }
+}
+
+impl Body {
+    /// Returns the address of the octet at `offset`, which must be within the region.
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset < self.length, "offset {offset} is beyond the region");
+        // SAFETY: the offset is within the one mapping that `start` points to, and `region` keeps.
+        unsafe { self.start.add(offset) }
+    }
+}
+
+/// Returns the number of pages of a region, of which there are fewer than 2^32.
+fn pages_of(region: &Region) -> u32 {
+    u32::try_from(region.len() / PAGE).unwrap_or(u32::MAX)
 }
 
 impl fmt::Debug for PoolRef {
@@ -506,6 +540,12 @@ const COMMON_ONCE: u32 = u32::MAX;
 unsafe trait Zero {}
 // SAFETY: an atomic and a cell of `u32`, of which zero is a value.
 unsafe impl Zero for Tally {}
+// SAFETY: it is a number, of which zero is one.
+unsafe impl Zero for AtomicU32 {}
+// SAFETY: it is a number, of which zero is one.
+unsafe impl Zero for AtomicU64 {}
+// SAFETY: the first octet says which variant it is, as its representation is that of `u8`: zero is `Held`, which has nothing else.
+unsafe impl Zero for Page {}
 // SAFETY: a tally, cells of integers, and cells of options of pointers that are never null, of which zero is `None`.
 unsafe impl Zero for Visit {}
 

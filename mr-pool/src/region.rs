@@ -75,6 +75,11 @@ impl Region {
         self.mapping.at(offset)
     }
 
+    /// Returns the number of octets.
+    pub(crate) fn len(&self) -> usize {
+        self.mapping.len()
+    }
+
     /// Returns the memfd by which another process can map the region, if there is one.
     pub(crate) fn memfd(&self) -> Option<BorrowedFd<'_>> {
         self.mapping.memfd()

@@ -27,11 +27,13 @@ pub(crate) struct Returns {
 impl Returns {
     /// Creates an empty stack for runs among `pages`. Returns `None` if there is no memory for it.
     pub(crate) fn new(pages: u32) -> Option<Self> {
-        Some(Self {
-            head: AtomicU32::new(NONE),
-            marks: table(pages as usize, || AtomicU64::new(0))?,
-            links: table(pages as usize, || AtomicU32::new(NONE))?,
-        })
+        let marks = table(pages as usize, || AtomicU64::new(0))?;
+        Some(Self::of(marks, table(pages as usize, || AtomicU32::new(0))?))
+    }
+
+    /// Creates an empty stack of zeroes.
+    pub(crate) fn of(marks: Box<[AtomicU64]>, links: Box<[AtomicU32]>) -> Self {
+        Self { head: AtomicU32::new(NONE), marks, links }
     }
 
     /// Returns a block to the owner, from any thread.

@@ -24,3 +24,9 @@ pub(crate) const PAGE: usize = 4096;
 pub(crate) const MIB_2: usize = 2 << 20;
 /// The size of a 1 GiB page in octets.
 pub(crate) const GIB: usize = 1 << 30;
+/// The octets of a tract, which a pool takes from a reservoir at a time, or gives back.
+pub(crate) const TRACT: usize = MIB_2;
+/// The pages of a tract.
+pub(crate) const TRACT_PAGES: u32 = 512;
+
+const _: () = assert!(TRACT_PAGES as usize * PAGE == TRACT);

@@ -40,7 +40,7 @@ pub(super) const fn bin_above(n: u32) -> usize {
 
 /// A size class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Class(u8);
+pub(crate) struct Class(u8);
 
 impl Class {
     /// Returns the least class whose blocks hold `length` octets, or `None` if no class does.

@@ -19,7 +19,10 @@ pub(crate) struct Block {
 /// page of a free run refers to the head, so that neighbours can merge. The state of pages inside a
 /// run may be out of date.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Page {
+#[repr(u8)]
+pub(crate) enum Page {
+    /// Any other page of a run in use, or one of a tract that the pool does not have. All octets are zero, but for padding.
+    Held = 0,
     /// The head of a free run.
     Free { pages: u32, prev: u32, next: u32 },
     /// The last page of a free run longer than one page.
@@ -29,8 +32,6 @@ pub(super) enum Page {
     /// The head of a slab: one bit per free block, one per block with a tag, and its neighbours in the list of slabs
     /// with room.
     Slab { class: Class, prev: u32, next: u32, free: u64, tagged: u64 },
-    /// Any other page of a run in use.
-    Held,
 }
 
 // The books of a page, its returned bits (8), its link in the return stack (4) and its count (8) are at

@@ -22,17 +22,52 @@ impl Runs {
     /// Creates the state of one free run of all `pages`. Returns `None` if there is no memory for
     /// it.
     pub(super) fn new(pages: u32) -> Option<Self> {
-        let mut runs = Self {
-            pages: table(pages as usize, || Page::Held)?,
-            heads: [NONE; BINS],
-            occupied: [0; BINS / 64],
-            free: pages,
-            cursor: 0,
-        };
+        let mut runs = Self::none(table(pages as usize, || Page::Held)?);
         if pages > 0 {
-            runs.insert(0, pages);
+            runs.give(0, pages);
         }
         Some(runs)
+    }
+
+    /// Creates the state of pages of which none is free. All are held.
+    pub(super) const fn none(pages: Box<[Page]>) -> Self {
+        let (heads, occupied) = ([NONE; BINS], [0; BINS / 64]);
+        Self { pages, heads, occupied, free: 0, cursor: 0 }
+    }
+
+    /// Takes out as many free pages, which begin at a multiple of that, and returns the first. They are held from then on.
+    pub(super) fn give_up(&mut self, pages: u32) -> Option<u32> {
+        let (run, first) = self.aligned(pages)?;
+        let end = run + self.remove(run);
+        if run < first {
+            self.insert(run, first - run);
+        }
+        if first + pages < end {
+            self.insert(first + pages, end - first - pages);
+        }
+        *self.page_mut(first) = Page::Held;
+        *self.page_mut(first + pages - 1) = Page::Held;
+        self.free -= pages;
+        Some(first)
+    }
+
+    /// Finds a free run in which as many pages begin at a multiple of that. Returns the run, and the first of these pages. Examines a
+    /// few of the runs that are long enough.
+    fn aligned(&self, pages: u32) -> Option<(u32, u32)> {
+        for bin in (bin_of(pages)..BINS).rev() {
+            let mut run = self.heads[bin];
+            for _ in 0..RUNS_EXAMINED {
+                let Some(&Page::Free { pages: length, next, .. }) = self.page_at(run) else {
+                    break;
+                };
+                let first = run.next_multiple_of(pages);
+                if first + pages <= run + length {
+                    return Some((run, first));
+                }
+                run = next;
+            }
+        }
+        None
     }
 
     /// Returns the number of pages.
@@ -191,5 +226,7 @@ impl Runs {
     }
 }
 
+/// The most runs of a bin that are examined for one that is aligned.
+const RUNS_EXAMINED: usize = 16;
 /// Bins for runs of up to 2^32 - 1 pages, rounded up to whole words of the bitmap.
 const BINS: usize = (bin_of(u32::MAX) + 1).next_multiple_of(64);

@@ -18,6 +18,11 @@ pub(super) struct Mapping {
     origin: Origin,
 }
 
+// SAFETY: the mapping is unmapped by whichever thread drops it. All else hands out its address, which is no access.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
 /// The origin of the memory, which frees it.
 #[derive(Debug)]
 enum Origin {
