@@ -8,7 +8,7 @@ use haulage::core::{Core, CoreIdentity, CoreNumber, Service, StartError};
 use haulage::hosts::HostAuth;
 use haulage::limits::{ITEMS_MAX, LEAVING_MAX, LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
 use haulage::polling::Polling as CorePolling;
-use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig, PoolError};
+use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig, PoolError, Reservoir};
 use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
 use haulage::provider::shm::{self, Shm};
 use haulage::provider::{Provider, Waker};
@@ -145,12 +145,22 @@ pub struct NodeConfig {
     pub device_cpu: Option<usize>,
     /// What hosts that connect to the core prove, and how.
     pub hosts: Option<HostAuth>,
+    /// The memory that the cores of the server share, if they do: `room`, and what the transport takes, of each of them.
+    pub reservoir: Option<Reservoir>,
 }
 
 impl NodeConfig {
     /// Returns the usual configuration of a core with `room` octets for data items.
     pub const fn new(room: usize, limits: Limits) -> Self {
-        Self { room, asked: None, limits, crc: None, device_cpu: None, hosts: None }
+        Self {
+            room,
+            asked: None,
+            limits,
+            crc: None,
+            device_cpu: None,
+            hosts: None,
+            reservoir: None,
+        }
     }
 
     /// Returns the memory that the core takes, for errors.
@@ -168,6 +178,36 @@ impl NodeConfig {
     /// It is too much.
     pub fn check(&self) -> Result<(), Failure> {
         if self.size() > Pool::BYTES_MAX { Err(self.wanted().beyond()) } else { Ok(()) }
+    }
+
+    /// Has `cores` cores share the memory that each would have.
+    ///
+    /// # Errors
+    /// There is not so much.
+    pub fn share<P: Carrier>(&mut self, cores: usize) -> Result<(), Failure> {
+        let size = self.size().saturating_mul(cores);
+        self.reservoir = Some(self.fill(size, P::PAGES, Reservoir::new)?);
+        Ok(())
+    }
+
+    /// Fills memory of this size, by `fill`.
+    fn fill<T>(
+        &self,
+        size: usize,
+        pages: PagePreference,
+        fill: impl FnOnce(&PoolConfig) -> Result<T, PoolError>,
+    ) -> Result<T, Failure> {
+        let _step = Step::begin(format_args!("filling {} of memory", bytes::rounded(size as u64)));
+        let config = PoolConfig { bytes: size, pages, node: None };
+        fill(&config).map_err(|error| self.without_memory(error))
+    }
+
+    fn without_memory(&self, error: PoolError) -> Failure {
+        match error {
+            PoolError::NoMemory { reason, .. } => self.wanted().refused(&reason),
+            PoolError::TooLarge { .. } => self.wanted().beyond(),
+            error => Failure::failed(error.to_string()),
+        }
     }
 
     /// Returns the size of the core's pool, in octets.
@@ -196,14 +236,10 @@ impl NodeConfig {
         number: CoreNumber,
         service: impl FnOnce(&Pool, &Waker) -> Result<S, Failure>,
     ) -> Result<(Core<P, S>, Notes), Failure> {
-        let size = self.size();
-        let _step = Step::begin(format_args!("filling {} of memory", bytes::rounded(size as u64)));
-        let config = PoolConfig { bytes: size, pages: P::PAGES, node: None };
-        let pool = Pool::new(&config).map_err(|error| match error {
-            PoolError::NoMemory { reason, .. } => self.wanted().refused(&reason),
-            PoolError::TooLarge { .. } => self.wanted().beyond(),
-            error => Failure::failed(error.to_string()),
-        })?;
+        let pool = match &self.reservoir {
+            Some(reservoir) => Pool::of(reservoir).map_err(|error| self.without_memory(error))?,
+            None => self.fill(self.size(), P::PAGES, Pool::new)?,
+        };
         let mut notes = Notes::default();
         notes.warnings.extend(page_note(pool.pages()));
         notes.warnings.extend(lock_note(pool.pages()));

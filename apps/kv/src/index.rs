@@ -65,7 +65,7 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         // Where another core was faster, that core has stored or removed something.
         loop {
             if let Some(found) = self.entries.find(hash, |other| other.as_ref() == key) {
-                let (at, before) = (found.at, look(found.value));
+                let (at, before) = (found.at, look(found.entry.value()));
                 match self.entries.replace(at, value) {
                     Ok(()) => return Ok(Stored { place: at.place(), before: Some(before) }),
                     Err(Unstored::Full(value)) => return Err(Unkept::Full(value)),
@@ -101,7 +101,7 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         let hash = self.seed.hash(key);
         loop {
             let found = self.entries.find(hash, |other| other.as_ref() == key)?;
-            let (at, before) = (found.at, look(found.value));
+            let (at, before) = (found.at, look(found.entry.value()));
             if self.entries.remove(at) {
                 self.balance -= 1;
                 return Some(before);
@@ -113,7 +113,7 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<&V> {
         let found = self.entries.find(self.seed.hash(key), |other| other.as_ref() == key)?;
-        Some(found.value)
+        Some(found.entry.value())
     }
 
     /// Has the processor fetch what [`get`](Self::get) reads for these keys. What misses the cache is fetched for all keys at
@@ -129,13 +129,11 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         let mut found = [None; AHEAD];
         for (found, hash) in found.iter_mut().zip(&hashes[..count]) {
             *found = self.entries.guess(*hash);
-            if let Some(found) = found {
-                prefetch_value(found.key);
-            }
+            found.iter().copied().for_each(prefetch_value);
         }
-        for found in found[..count].iter().flatten() {
-            ahead(found.value);
-            found.key.as_ref().first().into_iter().for_each(prefetch_value);
+        for entry in found[..count].iter().flatten() {
+            ahead(entry.value());
+            entry.key().as_ref().first().into_iter().for_each(prefetch_value);
         }
     }
 
@@ -152,8 +150,8 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         let places = u32::try_from(self.entries.places()).unwrap_or(u32::MAX);
         let end = at.saturating_add(u32::try_from(most).unwrap_or(u32::MAX)).min(places);
         for place in at..end {
-            if let Some((key, _)) = self.entries.look(place)
-                && take(key).is_break()
+            if let Some(entry) = self.entries.look(place)
+                && take(entry.key()).is_break()
             {
                 return Some(place);
             }

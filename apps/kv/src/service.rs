@@ -8,7 +8,7 @@
 
 use std::ops::ControlFlow;
 
-use haulage::core::{Cx, Service};
+use haulage::core::{CoreNumber, Cx, Service};
 use haulage::pool::{Density, Leases, Local, Mover, Pool, Step};
 use haulage::provider::Counters;
 use haulage::service::{
@@ -162,11 +162,17 @@ impl KvService {
         value_bytes.saturating_add(usable_bytes).min(self.room())
     }
 
-    /// Returns how much of this core's memory keys and values can take, in octets: free pages, and if they can be moved
-    /// those that moving makes free.
+    /// Returns how much memory keys and values can take that this core tells of, in octets: free pages, and if they can be
+    /// moved those that moving makes free.
     pub fn usable_bytes(&self, cx: &Cx<'_>) -> u64 {
-        let octets = if self.is_alone() { cx.room_bytes() } else { cx.pool().free_bytes() };
-        octets as u64
+        if self.is_alone() { cx.room_bytes() as u64 } else { self.unmoved_bytes(cx) }
+    }
+
+    /// Returns the octets of free pages that this core tells of. Of those that no core has the first one tells.
+    fn unmoved_bytes(&self, cx: &Cx<'_>) -> u64 {
+        let pool = cx.pool();
+        let is_first = cx.core() == CoreNumber::FIRST;
+        (if is_first { pool.free_bytes() } else { pool.own_free_bytes() }) as u64
     }
 
     /// Returns whether the server has no other core.
@@ -324,9 +330,10 @@ impl KvService {
             if leases.is_some() {
                 return leases;
             }
-            if !self.is_alone() {
-                // What was replaced may be free by now.
+            if let Some(others) = &mut self.others {
+                // What was replaced may be free by now, and others may give back what they do not need.
                 self.index.pass();
+                others.want();
                 break;
             }
             if self.mover.step(cx.pool(), &mut self.index, length) == Step::Full {
@@ -420,11 +427,14 @@ impl Service for KvService {
     }
 
     fn makes_room(&self) -> bool {
-        self.is_alone()
+        true
     }
 
     fn make_room(&mut self, cx: &mut Cx<'_>, octets: usize) -> bool {
-        self.mover.step(cx.pool(), &mut self.index, octets) == Step::More
+        match &mut self.others {
+            None => self.mover.step(cx.pool(), &mut self.index, octets) == Step::More,
+            Some(others) => self.index.pass() | others.want(),
+        }
     }
 
     fn foresee<'a>(&mut self, calls: impl Iterator<Item = Foreseen<'a>>) {

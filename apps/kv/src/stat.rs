@@ -138,6 +138,7 @@ impl Stat {
     /// Adds the statistics of another core of the same server. What the process or the server has once stays as it is.
     pub(crate) fn add(&mut self, mut other: Self) {
         let Self { value_bytes_max, memory_bytes, resident_bytes, keys_max, .. } = *self;
+        let pages = [self.pages_1g, self.pages_2m, self.pages_thp, self.pages_4k];
         for (figure, more) in self.figures_mut().into_iter().zip(other.figures_mut()) {
             // A core counts less than nothing where others stored what it deleted.
             *figure = figure.wrapping_add(*more);
@@ -145,6 +146,7 @@ impl Stat {
         self.per_core.append(&mut other.per_core);
         (self.value_bytes_max, self.memory_bytes) = (value_bytes_max, memory_bytes);
         (self.resident_bytes, self.keys_max) = (resident_bytes, keys_max);
+        [self.pages_1g, self.pages_2m, self.pages_thp, self.pages_4k] = pages;
     }
 
     /// Sets the page counters of the registered memory.

@@ -21,6 +21,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -40,6 +41,8 @@ pub struct Entries<K, V> {
 /// What only its core has.
 struct Own {
     core: usize,
+    /// Whether there is no other core.
+    is_alone: bool,
     /// Records that it keeps for values that replace others.
     kept: usize,
     /// Records that it takes from the spare ones, or gives to them, at a time.
@@ -56,7 +59,7 @@ struct Own {
 struct Shared<K, V> {
     turns: Turns,
     lines: Box<[Line]>,
-    records: Box<[Place<Record<K, V>>]>,
+    records: Box<[Place<Entry<K, V>>]>,
     spare: Lock<Spare>,
 }
 
@@ -97,9 +100,25 @@ impl Default for Line {
     }
 }
 
-struct Record<K, V> {
+/// A key and its value, as a core reads them.
+#[derive(Debug)]
+pub struct Entry<K, V> {
     key: K,
     value: V,
+}
+
+impl<K, V> Entry<K, V> {
+    /// Returns the key.
+    #[inline]
+    pub const fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// Returns the value.
+    #[inline]
+    pub const fn value(&self) -> &V {
+        &self.value
+    }
 }
 
 /// The sizes of a table.
@@ -147,24 +166,14 @@ impl At {
     }
 }
 
-/// An entry, as a core reads it.
+/// An entry that was found.
 #[derive(Debug)]
 pub struct Found<'a, K, V> {
     /// Where it is.
     pub at: At,
-    /// The key.
-    pub key: &'a K,
-    /// The value.
-    pub value: &'a V,
+    /// The key and the value.
+    pub entry: &'a Entry<K, V>,
 }
-
-impl<K, V> Clone for Found<'_, K, V> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, V> Copy for Found<'_, K, V> {}
 
 /// Why something was not stored, with what it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +187,7 @@ pub enum Unstored<T> {
 impl<K, V> Entries<K, V> {
     /// Heap octets for each entry, at most, beside those of [`octets_of_cores`](Self::octets_of_cores).
     pub const OCTETS_EACH: usize =
-        size_of::<Record<K, V>>() + size_of::<Line>().div_ceil(ENTRIES_PER_LINE) + size_of::<u32>();
+        size_of::<Entry<K, V>>() + size_of::<Line>().div_ceil(ENTRIES_PER_LINE) + size_of::<u32>();
 
     /// Returns the heap octets that `cores` take whatever they store.
     pub const fn octets_of_cores(cores: usize) -> usize {
@@ -212,7 +221,8 @@ impl<K, V> Entries<K, V> {
         });
         let one = |core| {
             let (free, taken) = (Vec::with_capacity(kept + 2 * batch), VecDeque::new());
-            let own = Own { core, kept, batch, free, taken, unnumbered: 0 };
+            let is_alone = cores == 1;
+            let own = Own { core, is_alone, kept, batch, free, taken, unnumbered: 0 };
             Self { shared: Arc::clone(&shared), reads: Cell::new(false), own }
         };
         Some((0..cores).map(one).collect())
@@ -223,9 +233,9 @@ impl<K, V> Entries<K, V> {
         self.shared.turns.cores()
     }
 
-    /// Returns the number of words: [`At::place`] is less.
+    /// Returns the number of places: [`At::place`] is less.
     pub fn places(&self) -> usize {
-        self.shared.lines.len() * WORDS
+        self.shared.lines.len() * PLACES
     }
 
     /// Returns the entry with this hash for whose key `is` returns true.
@@ -245,10 +255,12 @@ impl<K, V> Entries<K, V> {
                 {
                     // SAFETY: a word named the record while this core reads, and passing or resting wants `self`, which is
                     // borrowed.
-                    let Record { key, value } = unsafe { shared.record(record) };
-                    if is(key) {
-                        let at = At { place: place(number, slot), word, passes };
-                        return Some(Found { at, key, value });
+                    let entry = unsafe { shared.record(record) };
+                    if is(&entry.key) {
+                        return Some(Found {
+                            at: At { place: place(number, slot), word, passes },
+                            entry,
+                        });
                     }
                 }
             }
@@ -260,13 +272,12 @@ impl<K, V> Entries<K, V> {
         }
     }
 
-    /// Returns the entry in a word, if there is one. It cannot be removed: who finds it does not know its hash.
-    pub fn look(&self, place: u32) -> Option<(&K, &V)> {
+    /// Returns the entry in a word, if there is one.
+    pub fn look(&self, place: u32) -> Option<&Entry<K, V>> {
         self.read();
         let record = record_of(self.shared.word(place)?.load(Ordering::Acquire))?;
         // SAFETY: a word named the record while this core reads, and passing or resting wants `self`, which is borrowed.
-        let Record { key, value } = unsafe { self.shared.record(record) };
-        Some((key, value))
+        Some(unsafe { self.shared.record(record) })
     }
 
     /// Has the processor fetch what a search for a hash reads first.
@@ -275,10 +286,17 @@ impl<K, V> Entries<K, V> {
         prefetch_value(&self.shared.lines[self.shared.home(hash)]);
     }
 
-    /// Returns the first entry whose hash may be this one, without reading its record.
+    /// Returns the first entry in its own line whose hash may be this one. What it has is not read.
     #[inline]
-    pub fn guess(&self, hash: u64) -> Option<Found<'_, K, V>> {
-        self.find(hash, |_| true)
+    pub fn guess(&self, hash: u64) -> Option<&Entry<K, V>> {
+        self.read();
+        let shared = &*self.shared;
+        let words = shared.lines[shared.home(hash)].words.iter();
+        // Acquire: the record was written before.
+        let mut words = words.map(|word| word.load(Ordering::Acquire));
+        let record = record_of(words.find(|word| (word >> u32::BITS) == u64::from(tag(hash)))?)?;
+        // SAFETY: a word named the record while this core reads, and passing or resting wants `self`, which is borrowed.
+        Some(unsafe { shared.record(record) })
     }
 
     /// Returns whether there is a record for another entry.
@@ -294,6 +312,7 @@ impl<K, V> Entries<K, V> {
     ///
     /// # Errors
     /// The value comes back if the entry is not as it was found any more, or there is no record for it.
+    #[inline]
     pub fn replace(&mut self, at: At, value: V) -> Result<(), Unstored<V>> {
         self.read();
         let Self { shared, own, .. } = self;
@@ -307,12 +326,12 @@ impl<K, V> Entries<K, V> {
             return Err(Unstored::Changed(value));
         }
         // SAFETY: the word named the record just now, while this core reads, and passing wants `self`, which is borrowed.
-        let Record { key, .. } = unsafe { shared.record(old) };
+        let Entry { key, .. } = unsafe { shared.record(old) };
         // SAFETY: a key may be copied as long as one copy is dropped: this one becomes the key if the old record is taken away
         // with its key kept, and is forgotten otherwise.
-        let key = unsafe { std::ptr::read(key) };
+        let key = unsafe { ptr::read(key) };
         // SAFETY: the record is free, for this core alone.
-        unsafe { shared.fill(new, Record { key, value }) };
+        unsafe { shared.fill(new, Entry { key, value }) };
         let named = word_of(at.word >> u32::BITS, new);
         if word.compare_exchange(at.word, named, CHANGE, Ordering::Relaxed).is_ok() {
             // SAFETY: this core took it out of its word just now, and nothing is borrowed of what it has read.
@@ -320,7 +339,7 @@ impl<K, V> Entries<K, V> {
             return Ok(());
         }
         // SAFETY: nobody has found the record, which is filled.
-        let Record { key, value } = unsafe { shared.empty(new) };
+        let Entry { key, value } = unsafe { shared.empty(new) };
         // It is the old record's.
         std::mem::forget(key);
         own.give_back(shared, new);
@@ -350,11 +369,11 @@ impl<K, V> Entries<K, V> {
             Err(Unstored::Changed((key, value)))
         } else {
             // SAFETY: the record is free, for this core alone.
-            unsafe { self.shared.fill(new, Record { key, value }) };
+            unsafe { self.shared.fill(new, Entry { key, value }) };
             let named = self.shared.name(home, word_of(u64::from(tag(hash)), new));
             named.ok_or_else(|| {
                 // SAFETY: nobody has found the record, which is filled.
-                let Record { key, value } = unsafe { self.shared.empty(new) };
+                let Entry { key, value } = unsafe { self.shared.empty(new) };
                 Unstored::Full((key, value))
             })
         };
@@ -375,7 +394,7 @@ impl<K, V> Entries<K, V> {
         if word.compare_exchange(at.word, 0, CHANGE, Ordering::Relaxed).is_err() {
             return false;
         }
-        let mut number = at.place as usize / WORDS;
+        let mut number = at.place as usize / PLACES;
         for _ in 0..at.passes {
             number = number.checked_sub(1).unwrap_or(shared.lines.len() - 1);
             shared.lines[number].passed.fetch_sub(1, Ordering::Relaxed);
@@ -389,7 +408,7 @@ impl<K, V> Entries<K, V> {
     /// away, if no other core reads it any more. Returns whether more is left.
     #[inline]
     pub fn pass(&mut self) -> bool {
-        self.cores() > 1 && self.pass_all()
+        !self.own.is_alone && self.pass_all()
     }
 
     fn pass_all(&mut self) -> bool {
@@ -418,13 +437,13 @@ impl<K, V> Entries<K, V> {
 
     /// Returns the key and the value in a word, to be changed in place, if there is only one core.
     pub fn alone_mut(&mut self, place: u32) -> Option<(&mut K, &mut V)> {
-        if self.cores() > 1 {
+        if !self.own.is_alone {
             return None;
         }
         let record = record_of(self.shared.word(place)?.load(Ordering::Acquire))?;
         // SAFETY: a word names the record, so it is filled. There is no other core, and `self` is borrowed alone, so that nobody
         // has a reference to it.
-        let Record { key, value } = unsafe { &mut *self.shared.at(record) };
+        let Entry { key, value } = unsafe { &mut *self.shared.at(record) };
         Some((key, value))
     }
 
@@ -479,13 +498,12 @@ impl Own {
     /// The core took it out of its word, and has no reference to it.
     #[inline]
     unsafe fn take_away<K, V>(&mut self, shared: &Shared<K, V>, taken: Taken) {
-        if shared.turns.cores() > 1 {
-            self.taken.push_back((0, taken));
-            self.unnumbered += 1;
-        } else {
+        if self.is_alone {
             // SAFETY: the only core does not read it.
-            unsafe { self.free(shared, taken) };
+            return unsafe { self.free(shared, taken) };
         }
+        self.taken.push_back((0, taken));
+        self.unnumbered += 1;
     }
 
     /// Gives what was taken away since this was last called a number.
@@ -526,7 +544,7 @@ impl<K, V> Shared<K, V> {
     #[inline]
     fn word(&self, place: u32) -> Option<&AtomicU64> {
         let place = place as usize;
-        self.lines.get(place / WORDS).map(|line| &line.words[place % WORDS])
+        self.lines.get(place / PLACES)?.words.get(place % PLACES)
     }
 
     #[inline]
@@ -563,7 +581,7 @@ impl<K, V> Shared<K, V> {
 
     /// Returns where a record is.
     #[inline]
-    fn at(&self, record: u32) -> *mut Record<K, V> {
+    fn at(&self, record: u32) -> *mut Entry<K, V> {
         self.records[record as usize].get().cast()
     }
 
@@ -573,7 +591,7 @@ impl<K, V> Shared<K, V> {
     /// A word has named the record since the caller's core last began to read or passed, whichever was later, and the core
     /// does neither pass nor rest while the reference is in use.
     #[inline]
-    unsafe fn record(&self, record: u32) -> &Record<K, V> {
+    unsafe fn record(&self, record: u32) -> &Entry<K, V> {
         // SAFETY: a word named the record: it was filled before, and nobody writes it until it is freed. Whoever took it away
         // frees it once the caller's core has passed or rests.
         unsafe { &*self.at(record) }
@@ -583,7 +601,7 @@ impl<K, V> Shared<K, V> {
     ///
     /// # Safety
     /// The record is free, for the caller alone.
-    unsafe fn fill(&self, record: u32, with: Record<K, V>) {
+    unsafe fn fill(&self, record: u32, with: Entry<K, V>) {
         // SAFETY: nobody else has it, and it has nothing that is to be dropped.
         unsafe { self.at(record).write(with) };
     }
@@ -592,7 +610,7 @@ impl<K, V> Shared<K, V> {
     ///
     /// # Safety
     /// The record is filled, and nobody but the caller has it.
-    unsafe fn empty(&self, record: u32) -> Record<K, V> {
+    unsafe fn empty(&self, record: u32) -> Entry<K, V> {
         // SAFETY: it is filled, and whoever has it does not read it again.
         unsafe { self.at(record).read() }
     }
@@ -603,11 +621,12 @@ impl<K, V> Shared<K, V> {
     /// Nobody reads it any more, and it was not dropped before.
     unsafe fn drop_taken(&self, Taken { record, keeps_key }: Taken) {
         // SAFETY: it is filled, and nobody else has it.
-        let Record { key, value } = unsafe { self.empty(record) };
-        drop(value);
-        if keeps_key {
-            // Another record has it.
-            std::mem::forget(key);
+        let Entry { key, value } = unsafe { &mut *self.at(record) };
+        // SAFETY: it is dropped once, as the caller says.
+        unsafe { ptr::drop_in_place(value) };
+        if !keeps_key {
+            // SAFETY: as above. Otherwise another record has the key.
+            unsafe { ptr::drop_in_place(key) };
         }
     }
 }
@@ -707,7 +726,7 @@ const fn tag(hash: u64) -> u32 {
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "there are fewer words than 2^32")]
 const fn place(line: usize, slot: usize) -> u32 {
-    (line * WORDS + slot) as u32
+    (line * PLACES + slot) as u32
 }
 
 /// The order of every change. Release: the new record was written before, and the lines before its own count it. Acquire: another
@@ -715,11 +734,13 @@ const fn place(line: usize, slot: usize) -> u32 {
 /// looks afterwards whether anybody waits for the change, and one that says first that it waits and passes a fence, do
 /// not miss each other.
 const CHANGE: Ordering = Ordering::SeqCst;
-/// The words of a line.
+/// The words of a line that name records.
 const WORDS: usize = 7;
+/// The places of a line: a word each, and one for what it counts.
+const PLACES: usize = WORDS + 1;
 /// The entries of a line on average, if there are as many as there may be: so few find no room in their own.
 const ENTRIES_PER_LINE: usize = 3;
-/// The most records: they have fewer than 2^32 words.
+/// The most records: they have fewer than 2^32 places.
 const RECORDS_MAX: usize = 1 << 30;
 /// Records that a core of several keeps for values that replace others.
 const KEPT: usize = 1024;

@@ -51,7 +51,7 @@ fn of_cores<const CORES: usize>(model: fn([Table; CORES], &Arc<AtomicUsize>)) {
 }
 
 fn find(table: &Table, key: u64) -> Option<u64> {
-    table.find(key, |other| *other == key).map(|found| found.value.read())
+    table.find(key, |other| *other == key).map(|found| found.entry.value().read())
 }
 
 fn insert(table: &mut Table, key: u64, value: Value) -> Result<u32, Unstored<(u64, Value)>> {
@@ -61,7 +61,7 @@ fn insert(table: &mut Table, key: u64, value: Value) -> Result<u32, Unstored<(u6
 /// Has a value replace whatever there is. Returns what there was, or `None` if another core was faster.
 fn replace(table: &mut Table, key: u64, value: Value) -> Option<u64> {
     let found = table.find(key, |other| *other == key)?;
-    let (at, before) = (found.at, found.value.read());
+    let (at, before) = (found.at, found.entry.value().read());
     table.replace(at, value).is_ok().then_some(before)
 }
 

@@ -42,11 +42,10 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let threads = serving::cores("kv-core", &options.core, output)?;
     let count = threads.len();
     P::check_shared(count)?;
-    if memory < MEMORY_MIN || memory / count < value_max {
-        let least = bytes::format(MEMORY_MIN.max(value_max.saturating_mul(count)) as u64);
-        let each = if count > 1 { " for each core" } else { "" };
+    if memory < MEMORY_MIN || memory < value_max {
+        let least = bytes::format(MEMORY_MIN.max(value_max) as u64);
         return Err(Failure::usage(format!(
-            "--memory is too small: at least {least}, and no less than --value-max{each}"
+            "--memory is too small: at least {least}, and no less than --value-max"
         )));
     }
     let addresses = options.listen.resolve(None)?;
@@ -70,11 +69,14 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let index = KvService::index_octets_max(count, keys_max);
     let room = memory.saturating_sub(index) / count;
     let (asked, crc) = (Some((memory / count) as u64), options.core.crc);
-    let node = NodeConfig { asked, crc, hosts: auth, ..NodeConfig::new(room, limits) };
+    let mut node = NodeConfig { asked, crc, hosts: auth, ..NodeConfig::new(room, limits) };
     let (asking, questions) = http::ways(count);
     node.check()?;
     let parts = KvService::parts(count, keys_max, &seed, value_max, memory as u64);
     let parts = parts.ok_or_else(|| node.wanted().refused("there is none for the index"))?;
+    if count > 1 {
+        node.share::<P>(count)?;
+    }
     let wanted = node.wanted();
     let services = parts.into_iter().zip(questions).map(move |(part, asked)| {
         move || {

@@ -71,6 +71,19 @@ impl KvService {
                         others.take_in(cx, number, told);
                     }
                 }
+                Post::Wants => {
+                    // What was replaced may be free by now.
+                    self.index.pass();
+                    let given = cx.pool().give_back(0);
+                    if let Some(others) = &mut self.others {
+                        others.give(from, given);
+                    }
+                }
+                Post::Gave(octets) => {
+                    if let Some(others) = &mut self.others {
+                        others.take_given(octets);
+                    }
+                }
                 Post::Changed(key) => {
                     let set = |value: &Value| State::Set { length: value.len() };
                     let state = self.index.get(&key).map_or(State::Deleted, set);
@@ -128,7 +141,7 @@ impl KvService {
             accepts_memory: lost.accepts.memory,
             accepts_other: lost.accepts.other,
             usable_bytes: self.usable_bytes(cx),
-            usable_unmoved_bytes: gauges.free_bytes as u64,
+            usable_unmoved_bytes: self.unmoved_bytes(cx),
             moved_bytes: self.moved_bytes(),
             keys_max: self.keys_max(),
             watches: self.watches_count(),

@@ -1,9 +1,9 @@
-//! What the cores of one server tell each other: what they count, and which keys have changed.
+//! What the cores of one server tell each other: what they count, which keys have changed, and that they want memory.
 //!
 //! # Normal operation
 //! A Call is served by the core on which it arrives. Only STAT and FIGURES ask the other cores, and are answered when all have answered.
 //! A core that has watches says so in a [`Registry`], which every core reads once it has changed a key: the key goes to those
-//! cores, each of which looks up what became of it.
+//! cores, each of which looks up what became of it. A core that finds no memory asks the others to give back what they do not need.
 //!
 //! # Limits
 //! A mailbox has room for [`POSTS_MAX`] posts. If a key finds none, all watches of that core end: their clients are told that they
@@ -35,6 +35,22 @@ pub(super) struct Others {
     next_number: u64,
     /// Answers that found no room.
     unsent: VecDeque<(CoreNumber, Post)>,
+    want: Want,
+}
+
+/// Whether this core waits for memory that others give back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Want {
+    Nothing,
+    /// So many cores have not answered, and the others gave so many octets.
+    Asked {
+        left: usize,
+        given: usize,
+    },
+    /// All have answered, and gave so many octets.
+    Answered {
+        given: usize,
+    },
 }
 
 /// Which cores have watches, and what each counts.
@@ -69,6 +85,10 @@ pub(super) enum Post {
     Answers(u64, Told),
     /// A key has changed.
     Changed(Box<[u8]>),
+    /// The sender has no memory left, and nor has the reservoir.
+    Wants,
+    /// The sender gave back what it does not need: this many octets.
+    Gave(usize),
 }
 
 /// What is asked.
@@ -114,6 +134,7 @@ impl Others {
             answered: Vec::new(),
             next_number: 0,
             unsent: VecDeque::new(),
+            want: Want::Nothing,
         };
         numbers.zip(mailboxes(cores, POSTS_MAX)).map(one).collect()
     }
@@ -135,6 +156,41 @@ impl Others {
     pub(super) fn answer(&mut self, to: CoreNumber, number: u64, told: Told) {
         self.unsent.push_back((to, Post::Answers(number, told)));
         self.send();
+    }
+
+    /// Asks the other cores to give back memory that they do not need, unless they were asked and have not all answered. Returns whether it is worth
+    /// waiting: not if they have just answered, and gave nothing.
+    pub(super) fn want(&mut self) -> bool {
+        match self.want {
+            Want::Nothing => {
+                let asked = |core: &CoreNumber| self.mailbox.post(*core, Post::Wants).is_ok();
+                let left = self.others().filter(asked).count();
+                self.want = Want::Asked { left, given: 0 };
+                left > 0
+            }
+            Want::Asked { .. } => true,
+            Want::Answered { given } => {
+                self.want = Want::Nothing;
+                given > 0
+            }
+        }
+    }
+
+    /// Answers a core that wants memory.
+    pub(super) fn give(&mut self, to: CoreNumber, octets: usize) {
+        self.unsent.push_back((to, Post::Gave(octets)));
+        self.send();
+    }
+
+    /// Takes in what a core that was asked gave back.
+    pub(super) fn take_given(&mut self, octets: usize) {
+        if let Want::Asked { left, given } = self.want {
+            let given = given + octets;
+            self.want = match left {
+                ..=1 => Want::Answered { given },
+                _ => Want::Asked { left: left - 1, given },
+            };
+        }
     }
 
     /// Takes in the answer of another core.

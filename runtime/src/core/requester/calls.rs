@@ -211,7 +211,7 @@ impl Found<'_> {
         let Self { call, exposed_leases, .. } = self;
         let is_reading = call.stage == Stage::Reading;
         let exposes = call.opens && !exposed_leases.is_fenced();
-        if exposes && !is_reading && held <= common.pool.gauges().free_bytes / HELD_PART {
+        if exposes && !is_reading && held <= common.pool.free_bytes() / HELD_PART {
             return false;
         }
         let why = match call.stage {

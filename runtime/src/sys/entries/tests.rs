@@ -33,7 +33,7 @@ fn get<V>(table: &Entries<String, V>, key: &str) -> Option<At> {
 }
 
 fn value(table: &Table, key: &str) -> Option<u64> {
-    table.find(hash(key), |other| other == key).map(|found| found.value.0)
+    table.find(hash(key), |other| other == key).map(|found| found.entry.value().0)
 }
 
 /// Keys of which the first octet is the same have the same home.
@@ -52,11 +52,14 @@ fn what_a_core_may_read_is_dropped_once_it_has_passed_or_rests() {
     for rests in [false, true] {
         let ([mut one, mut other], alive) = two();
         assert!(insert(&mut one, "key", Counted::new(1, &alive)).is_some());
-        let read = other.find(hash("key"), |key| key == "key").unwrap();
+        let read = other.find(hash("key"), |key| key == "key").unwrap().entry;
         let at = get(&one, "key").unwrap();
         assert!(one.replace(at, Counted::new(2, &alive)).is_ok());
         assert!(one.pass() && one.pass(), "the other core still reads");
-        assert_eq!((read.value.0, read.key.as_str(), alive.load(Ordering::Relaxed)), (1, "key", 2));
+        assert_eq!(
+            (read.value().0, read.key().as_str(), alive.load(Ordering::Relaxed)),
+            (1, "key", 2)
+        );
         if rests {
             other.rest()
         } else {
@@ -106,7 +109,7 @@ fn entries_of_a_full_line_are_found_behind_it() {
         assert!(table.remove(at));
     }
     for (number, key) in keys.iter().enumerate() {
-        let found = table.find(hash(key), |other| other == key).map(|found| *found.value);
+        let found = table.find(hash(key), |other| other == key).map(|found| *found.entry.value());
         assert_eq!(found, (number % 3 != 0).then_some(u32::try_from(number).unwrap()));
     }
     let mut places: Vec<_> =
@@ -149,7 +152,10 @@ fn only_a_core_that_is_alone_changes_values_in_place() {
     let mut alone: Entries<String, u32> = Entries::all(1, 9).unwrap().remove(0);
     let at = insert(&mut alone, "key", 1).unwrap();
     *alone.alone_mut(at).unwrap().1 = 2;
-    assert_eq!(alone.look(at), Some((&"key".to_owned(), &2)));
+    assert_eq!(
+        alone.look(at).map(|entry| (entry.key().as_str(), *entry.value())),
+        Some(("key", 2))
+    );
     let mut of_two: Entries<String, u32> = Entries::all(2, 9).unwrap().remove(0);
     let at = insert(&mut of_two, "key", 1).unwrap();
     assert!(of_two.alone_mut(at).is_none());
@@ -172,10 +178,10 @@ fn threads_find_what_others_stored_in_order() {
                     let which = usize::try_from((round + number) % 4).unwrap();
                     let key = ["a", "b", "aa", "ab"][which];
                     let found = table.find(hash(key), |other| other == key);
-                    if let Some(found) = found {
-                        let (by, at) = (found.value.0 % 8, found.value.0 / 8);
+                    if let Some(found) = &found {
+                        let (by, at) = (found.entry.value().0 % 8, found.entry.value().0 / 8);
                         let known = &mut latest[which][usize::try_from(by).unwrap()];
-                        if at < *known || found.key != key {
+                        if at < *known || found.entry.key() != key {
                             failed.store(true, Ordering::Relaxed);
                         }
                         *known = at;

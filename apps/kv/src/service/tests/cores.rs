@@ -1,6 +1,7 @@
 //! A server of two cores, each with a connection of the client.
 
 use haulage::core::{CoreIdentity, CoreNumber};
+use haulage::pool::Reservoir;
 
 use super::*;
 use crate::protocol::Value as Told;
@@ -11,14 +12,15 @@ const FIRST: usize = 0;
 const SECOND: usize = 1;
 
 impl World {
-    /// Makes a world whose server has two cores, with half of the memory each. Connection 0 is on the first, 1 on the second.
+    /// Makes a world whose server has two cores, which share the memory. Connection 0 is on the first, 1 on the second.
     fn of_two_cores(memory: u64) -> Self {
         let mut world = Self::new(0, memory);
-        let parts = KvService::parts(2, 1000, &Seed::fixed(1, 2), VALUE_MAX, memory);
+        let bytes = usize::try_from(memory).unwrap() + 2 * LIMITS.transport_bytes();
+        let config = PoolConfig { bytes, pages: PagePreference::Heap, node: None };
+        let reservoir = Reservoir::new(&config).expect("heap");
+        let parts = KvService::parts(2, 10_000, &Seed::fixed(1, 2), VALUE_MAX, memory);
         let mut cores = (0..).zip(parts.expect("memory")).map(|(number, part)| {
-            let bytes = usize::try_from(memory / 2).unwrap() + LIMITS.transport_bytes();
-            let config = PoolConfig { bytes, pages: PagePreference::Heap, node: None };
-            let pool = Pool::new(&config).expect("heap");
+            let pool = Pool::of(&reservoir).expect("heap");
             let identity = CoreIdentity { number: CoreNumber::new(number).unwrap(), seed: 1 };
             let provider = world.fabric.provider(node(10 + number)).expect("a node");
             let service = KvService::of(part);
@@ -161,7 +163,7 @@ fn statistics_and_figures_are_of_all_cores() {
     assert_eq!(world.get_by(FIRST, "a"), None);
     let stat = world.stat_by(SECOND);
     assert_eq!((stat.shards, stat.keys, stat.value_bytes), (2, 1, 200));
-    assert_eq!((stat.hits, stat.misses, stat.connections, stat.keys_max), (1, 1, 2, 1000));
+    assert_eq!((stat.hits, stat.misses, stat.connections, stat.keys_max), (1, 1, 2, 10_000));
     assert_eq!((stat.memory_bytes, stat.per_core.len()), (64 << 20, 2));
     assert!(stat.value_bytes_max > 60 << 20 && stat.value_bytes_max <= 64 << 20, "{stat:?}");
     let figures = [FIRST, SECOND].map(|core| {
@@ -235,4 +237,63 @@ fn a_watch_that_misses_changes_of_other_cores_is_told_that_they_are_lost() {
     world.settle();
     let (changes, _) = world.caller().told.of(watching);
     assert_eq!(changes.last(), Some(&("key", State::Set { length: 3 })));
+}
+
+/// Stores values of 1 MiB by a connection, from this number on, until there are as many octets. Returns the number of the next.
+fn fill(world: &mut World, core: usize, from: usize, octets: u64) -> usize {
+    let count = usize::try_from(octets >> 20).unwrap();
+    for number in from..from + count {
+        let value = world.value(1 << 20, number);
+        world.put(core, &number.to_string(), value);
+        assert_eq!(world.done(core), DONE, "value {number}, behind {from}, of {count}");
+    }
+    from + count
+}
+
+#[test]
+fn one_connection_fills_nine_tenths_of_the_memory_of_all_cores() {
+    const MEMORY: u64 = 256 << 20;
+    let of_one = World::new(1, MEMORY).stat().usable_bytes;
+    let mut world = World::of_two_cores(MEMORY);
+    let usable = world.stat_by(SECOND).usable_bytes;
+    assert!(usable as f64 > of_one as f64 * 0.97, "{usable} of {of_one}");
+    let next = fill(&mut world, SECOND, 0, usable * 9 / 10);
+    // The other connection has what is left, and what this one frees.
+    let left = world.free();
+    let next = fill(&mut world, FIRST, next, left / 2);
+    (0..next).for_each(|number| world.del_by(number % 2, &number.to_string()));
+    assert!(world.free() as f64 > usable as f64 * 0.99);
+    fill(&mut world, FIRST, next, usable * 9 / 10);
+    for number in (next..next + 30).step_by(3) {
+        let room = world.value(1 << 20, 99);
+        world.get(SECOND, &number.to_string(), room);
+        assert!(world.got(SECOND).bytes() == pattern(1 << 20, number));
+    }
+    assert_eq!(world.stat_by(FIRST).refused, 0);
+}
+
+#[test]
+fn short_values_have_the_memory_of_all_cores_too() {
+    let mut world = World::of_two_cores(16 << 20);
+    let usable = usize::try_from(world.free()).unwrap();
+    let value = vec![7; 3000];
+    let store = |world: &mut World, core, key: &str| {
+        world.ask(core, request(Procedure::Put), |w| {
+            w.opaque(key.as_bytes())?;
+            w.opaque(&value)
+        });
+        world.done(core)
+    };
+    let mut count = 0;
+    while store(&mut world, FIRST, &count.to_string()) == DONE {
+        count += 1;
+    }
+    assert!(count * 3000 > usable * 17 / 20, "{count} in {usable}");
+    // What the second core deletes is the first one's, which gives it back when the second wants it.
+    (0..count).for_each(|key| world.del_by(SECOND, &key.to_string()));
+    let mut again = 0;
+    for key in 0..count * 2 {
+        again += usize::from(store(&mut world, SECOND, &key.to_string()) == DONE);
+    }
+    assert!(again * 3000 > usable / 3, "{again} in {usable}");
 }
