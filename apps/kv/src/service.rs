@@ -282,16 +282,15 @@ impl KvService {
 
     /// Keeps a value under a key, if it is one, in place of the value that was there.
     fn keep(&mut self, cx: &Cx<'_>, key: &[u8], value: Value) -> Result<(), Refusal> {
-        let key = Key::new(key)?;
         let added = value.len();
-        let Stored { place, before } = self.store(cx, key.bytes(), value)?;
+        let Stored { place, before } = self.store(cx, key, value)?;
         self.index.tag_value(place);
         if before.is_none() {
             self.index.tag_key(place);
         }
         self.value_bytes = self.value_bytes.wrapping_add(added).wrapping_sub(before.unwrap_or(0));
         self.answered.stored += 1;
-        self.changed(key.bytes(), State::Set { length: added });
+        self.changed(key, State::Set { length: added });
         Ok(())
     }
 
@@ -302,20 +301,24 @@ impl KvService {
         self.others.iter().for_each(|others| others.changed(key));
     }
 
-    /// Stores a value, if there is room for its key.
+    /// Stores a value, if there is room for its key. Only octets under which nothing is stored need to be told from a key.
     fn store(&mut self, cx: &Cx<'_>, key: &[u8], value: Value) -> Result<Stored<u64>, Refusal> {
         let filled = |lease: Option<Local>| {
             let mut lease = lease?;
             lease.bytes_mut().copy_from_slice(key);
             Some(KeyLease(Some(lease)))
         };
-        let at_once = |key: &[u8]| filled(cx.pool().lease_as(key.len(), Density::Full));
-        let full = Refusal::KeysFull { max: self.keys_max() };
-        let value = match self.index.put(key, value, at_once, Value::len) {
-            Ok(stored) => return Ok(stored),
-            Err(Unkept::Full(_)) => return Err(full),
-            Err(Unkept::NoKey(value)) => value,
+        let at_once = |key: &[u8]| {
+            Key::new(key).ok()?;
+            filled(cx.pool().lease_as(key.len(), Density::Full))
         };
+        let full = Refusal::KeysFull { max: self.keys_max() };
+        let unkept = match self.index.put(key, value, at_once, Value::len) {
+            Ok(stored) => return Ok(stored),
+            Err(unkept) => unkept,
+        };
+        Key::new(key)?;
+        let Unkept::NoKey(value) = unkept else { return Err(full) };
         let lease = self.leases(cx, key.len()).and_then(|leases| leases.into_one().ok());
         self.index.put(key, value, |_| filled(lease), Value::len).map_err(|unkept| match unkept {
             Unkept::Full(_) => full,
