@@ -1,8 +1,8 @@
 //! Registered memory: regions, leases that say who may access the memory, and registrations.
 //!
 //! A [`Pool`] belongs to one core. At start it takes one region from the system, in the largest
-//! pages available, and hands it out as leases without allocating again. The type of a lease says
-//! who may access its octets:
+//! pages available, and hands it out as leases without allocating again. The pools of several cores may take memory from one
+//! region instead, as they need it ([`Reservoir`]). The type of a lease says who may access its octets:
 //!
 //! ```text
 //!            share            into_source           complete
@@ -15,7 +15,9 @@
 //!                               (a peer reads or writes)
 //! ```
 //!
-//! Only [`Local`] and [`Shared`] give access to octets. The RNIC gets a view, [`Source`] or [`Sink`]. Views are
+//! A [`Local`] can also become a [`Common`], which any thread reads and drops, and any core sends from.
+//!
+//! Only [`Local`], [`Shared`] and [`Common`] give access to octets. The RNIC gets a view, [`Source`] or [`Sink`]. Views are
 //! counted: a `Local` leaves the states `Posted` and [`Exposed`] only when no view of it is left, and a shared block
 //! returns to the pool only then. No count can track a peer: leaving [`Exposed`] also takes an [`Invalidated`] token,
 //! which only an `unsafe fn` makes. A lease that is dropped in those states never returns to the pool: it is counted as

@@ -481,7 +481,7 @@ pub struct ServeKv {
     /// Memory for values and index together
     #[arg(long, value_name = "BYTES", default_value = "256MiB")]
     pub memory: Bytes,
-    /// Share of the memory that is for the index: it bounds the number of keys, to one for some 960 bytes of memory unless
+    /// Share of the memory that is for the index: it bounds the number of keys, to one for some 912 bytes of memory unless
     /// told otherwise
     #[arg(long, value_name = "PERCENT", default_value = "12.5")]
     pub index_share: Share,

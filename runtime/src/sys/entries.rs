@@ -429,6 +429,9 @@ impl<K, V> Entries<K, V> {
     /// Says that this core reads nothing until it reads something again: others do not wait for it meanwhile. To be called
     /// before a core sleeps.
     pub fn rest(&mut self) {
+        if self.own.is_alone {
+            return;
+        }
         self.pass();
         if self.reads.replace(false) {
             self.shared.turns.rest(self.own.core);
