@@ -89,6 +89,7 @@
 mod allowance;
 mod blocks;
 mod common;
+mod config;
 mod error;
 mod gauges;
 mod handles;
@@ -120,6 +121,7 @@ mod tests;
 
 pub use allowance::{Allowance, CpuQuota, GroupLimit};
 pub use common::Common;
+pub use config::PoolConfig;
 pub use error::PoolError;
 pub use gauges::{ClassGauge, Gauges};
 pub use handles::{Handles, NoEntropy};
@@ -128,7 +130,7 @@ pub use leases::{Leases, PostedSinks};
 pub use lent::{Exposed, Invalidated, PostedSink, PostedSource};
 pub use mover::{Keeper, Movable, Moved, Mover, Step};
 pub use pieces::{Piece, Pieces};
-pub use pool::{Density, Pool, PoolConfig};
+pub use pool::{Density, Pool};
 pub use region::{Declined, PageKind, PagePreference, PageReport, map_memfd};
 pub use registration::{MrEvent, MrState, Strategy};
 pub use reservoir::Reservoir;

@@ -7,27 +7,16 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::blocks::{Allocation, Blocks, LEASE_MAX};
+use crate::config::PoolConfig;
 use crate::error::PoolError;
 use crate::gauges::{ClassGauge, Gauges, LeaseState};
 use crate::lease::Local;
 use crate::leases::Leases;
 use crate::pool_core::PoolCore;
-use crate::region::{PagePreference, PageReport, Region};
+use crate::region::{PageReport, Region};
 use crate::reservoir::Reservoir;
 use crate::size::{PAGE, TRACT};
 use crate::view::Span;
-
-/// The configuration of a pool.
-#[derive(Clone, Copy, Debug)]
-pub struct PoolConfig {
-    /// The size in octets, rounded up to whole pages: 2 MiB if huge pages are preferred, else 4 KiB. 1 GiB pages are
-    /// used only if the size is a multiple of 1 GiB.
-    pub bytes: usize,
-    /// The kinds of pages to try.
-    pub pages: PagePreference,
-    /// The NUMA node to take memory from; `None` leaves it to the system.
-    pub node: Option<u32>,
-}
 
 /// How much memory a lease may take beside its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +135,7 @@ impl Pool {
     }
 
     /// Returns the sealed memfd of the region, if the pool was created with
-    /// [`PagePreference::Shared`].
+    /// [`PagePreference::Shared`](crate::PagePreference::Shared).
     ///
     /// A process that receives the memfd can read and write every octet of the region, at any moment and in any state
     /// of its lease, even while a slice of it is borrowed. The caller is responsible for the peer it passes the memfd

@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use crate::config::PoolConfig;
 use crate::error::PoolError;
-use crate::pool::PoolConfig;
 use crate::region::{PageReport, Region};
 use crate::size::{PAGE, TRACT, TRACT_PAGES};
 

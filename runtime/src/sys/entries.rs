@@ -7,7 +7,7 @@
 //! another value for it is another record in the same word.
 //!
 //! Whoever replaces or removes an entry takes its record away, and frees it once every other core has passed a moment at which it reads
-//! nothing ([`Turns`]). For [`Entries`] that moment is [`Entries::pass`]: what a core reads it borrows, and `pass` wants all of that
+//! nothing (`turns.rs`). For [`Entries`] that moment is [`Entries::pass`]: what a core reads it borrows, and `pass` wants all of that
 //! back. So nothing is counted, and reading writes nothing that another core reads.
 //!
 //! # Memory ownership

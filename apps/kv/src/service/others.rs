@@ -42,12 +42,12 @@ pub(super) struct Others {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Want {
     Nothing,
-    /// So many cores have not answered, and the others gave so many octets.
+    /// `left` cores have not answered, and the others gave back `given` octets.
     Asked {
         left: usize,
         given: usize,
     },
-    /// All have answered, and gave so many octets.
+    /// All have answered, and gave back `given` octets.
     Answered {
         given: usize,
     },
