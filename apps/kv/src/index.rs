@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
-use haulage::cores::entries::{Entries, Unstored};
+use haulage::cores::entries::{Entries, Key, Unstored};
 use haulage::sys::shared::prefetch_value;
 
 /// A map from keys, kept as `K`, to values, for one core.
@@ -25,7 +25,7 @@ pub struct Index<K, V> {
     seed: Seed,
 }
 
-impl<K: AsRef<[u8]>, V> Index<K, V> {
+impl<K: Key, V> Index<K, V> {
     /// Maximum heap octets for each key of the capacity.
     pub const OCTETS_PER_KEY: usize = Entries::<K, V>::OCTETS_EACH;
 
@@ -64,7 +64,7 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         let mut kept = None;
         // Where another core was faster, that core has stored or removed something.
         loop {
-            if let Some(found) = self.entries.find(hash, |other| other.as_ref() == key) {
+            if let Some(found) = self.entries.find(hash, key) {
                 let (at, before) = (found.at, look(found.entry.value()));
                 match self.entries.replace(at, value) {
                     Ok(()) => return Ok(Stored { place: at.place(), before: Some(before) }),
@@ -78,8 +78,7 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
             }
             let copy = kept.take().or_else(|| keep.take().and_then(|keep| keep(key)));
             let Some(copy) = copy else { return Err(Unkept::NoKey(value)) };
-            let is = |one: &K, other: &K| one.as_ref() == other.as_ref();
-            match self.entries.insert(hash, copy, value, is) {
+            match self.entries.insert(hash, copy, value) {
                 Ok(place) => {
                     self.balance += 1;
                     return Ok(Stored { place, before: None });
@@ -100,7 +99,7 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
     pub fn remove<T>(&mut self, key: &[u8], look: impl Fn(&V) -> T) -> Option<T> {
         let hash = self.seed.hash(key);
         loop {
-            let found = self.entries.find(hash, |other| other.as_ref() == key)?;
+            let found = self.entries.find(hash, key)?;
             let (at, before) = (found.at, look(found.entry.value()));
             if self.entries.remove(at) {
                 self.balance -= 1;
@@ -112,7 +111,7 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
     /// Returns the value stored under `key`.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<&V> {
-        let found = self.entries.find(self.seed.hash(key), |other| other.as_ref() == key)?;
+        let found = self.entries.find(self.seed.hash(key), key)?;
         Some(found.entry.value())
     }
 
@@ -133,7 +132,7 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         }
         for entry in found[..count].iter().flatten() {
             ahead(entry.value());
-            entry.key().as_ref().first().into_iter().for_each(prefetch_value);
+            entry.key().octets().first().into_iter().for_each(prefetch_value);
         }
     }
 

@@ -67,6 +67,8 @@
 
 pub mod client;
 pub mod figures;
+#[cfg(test)]
+mod histories;
 pub mod index;
 pub mod inline;
 pub mod protocol;

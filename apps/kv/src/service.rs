@@ -9,6 +9,7 @@
 use std::ops::ControlFlow;
 
 use haulage::core::{CoreNumber, Cx, Service};
+use haulage::cores::entries::Key as _;
 use haulage::pool::{Density, Leases, Local, Mover, Pool, Step};
 use haulage::provider::Counters;
 use haulage::service::{
@@ -306,7 +307,7 @@ impl KvService {
         let filled = |lease: Option<Local>| {
             let mut lease = lease?;
             lease.bytes_mut().copy_from_slice(key);
-            Some(KeyLease(Some(lease)))
+            Some(Some(lease))
         };
         let at_once = |key: &[u8]| {
             Key::new(key).ok()?;
@@ -382,7 +383,7 @@ impl KvService {
         let mut room = room.min(KEYS_OCTETS as usize);
         let mut listed = 0;
         let next = self.index.visit(at, SLOTS_PER_CALL, |key| {
-            let key = key.as_ref();
+            let key = key.octets();
             let length = 4 + 4 + key.len().next_multiple_of(4);
             // The first key is listed whatever the room, so that a Requester without room for it is told of that.
             if listed > 0 && length > room {

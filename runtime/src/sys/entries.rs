@@ -25,6 +25,8 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use haulage_mr_pool::Local;
+
 use super::shared::prefetch_value;
 use super::turns::Turns;
 use super::zeroed::{Zero, zeroed};
@@ -97,6 +99,38 @@ impl Default for Line {
     fn default() -> Self {
         let (words, locked, passed) = (std::array::from_fn(|_| word(0)), flag(), flag());
         Self { words, locked, passed }
+    }
+}
+
+/// A key, which is told from others by its octets.
+///
+/// # Safety
+/// Nothing in a value changes while it is shared: [`Entries`] copies a key from record to record while others read it.
+pub unsafe trait Key {
+    /// Returns the octets.
+    fn octets(&self) -> &[u8];
+}
+
+// SAFETY: a shared list of octets stays as it is.
+unsafe impl Key for Vec<u8> {
+    fn octets(&self) -> &[u8] {
+        self
+    }
+}
+
+// SAFETY: shared octets stay as they are.
+unsafe impl<const N: usize> Key for [u8; N] {
+    fn octets(&self) -> &[u8] {
+        self
+    }
+}
+
+/// No lease has no octets, as while a key is being moved.
+// SAFETY: a lease has pointers, lengths and a place, which stay as they are while it is shared.
+unsafe impl Key for Option<Local> {
+    #[inline]
+    fn octets(&self) -> &[u8] {
+        self.as_ref().map_or(&[], Local::bytes)
     }
 }
 
@@ -184,7 +218,7 @@ pub enum Unstored<T> {
     Full(T),
 }
 
-impl<K, V> Entries<K, V> {
+impl<K: Key, V> Entries<K, V> {
     /// Heap octets for each entry, at most, beside those of [`octets_of_cores`](Self::octets_of_cores).
     pub const OCTETS_EACH: usize =
         size_of::<Entry<K, V>>() + size_of::<Line>().div_ceil(ENTRIES_PER_LINE) + size_of::<u32>();
@@ -238,9 +272,9 @@ impl<K, V> Entries<K, V> {
         self.shared.lines.len() * PLACES
     }
 
-    /// Returns the entry with this hash for whose key `is` returns true.
+    /// Returns the entry with this hash whose key has these octets.
     #[inline]
-    pub fn find(&self, hash: u64, is: impl Fn(&K) -> bool) -> Option<Found<'_, K, V>> {
+    pub fn find(&self, hash: u64, octets: &[u8]) -> Option<Found<'_, K, V>> {
         self.read();
         let shared = &*self.shared;
         let tag = tag(hash);
@@ -256,7 +290,7 @@ impl<K, V> Entries<K, V> {
                     // SAFETY: a word named the record while this core reads, and passing or resting wants `self`, which is
                     // borrowed.
                     let entry = unsafe { shared.record(record) };
-                    if is(&entry.key) {
+                    if entry.key.octets() == octets {
                         return Some(Found {
                             at: At { place: place(number, slot), word, passes },
                             entry,
@@ -327,8 +361,8 @@ impl<K, V> Entries<K, V> {
         }
         // SAFETY: the word named the record just now, while this core reads, and passing wants `self`, which is borrowed.
         let Entry { key, .. } = unsafe { shared.record(old) };
-        // SAFETY: a key may be copied as long as one copy is dropped: this one becomes the key if the old record is taken away
-        // with its key kept, and is forgotten otherwise.
+        // SAFETY: a key may be copied as long as one copy is dropped, as nothing in it changes while both are read (`Key`). This
+        // one becomes the key if the old record is taken away with its key kept, and is forgotten otherwise.
         let key = unsafe { ptr::read(key) };
         // SAFETY: the record is free, for this core alone.
         unsafe { shared.fill(new, Entry { key, value }) };
@@ -346,17 +380,11 @@ impl<K, V> Entries<K, V> {
         Err(Unstored::Changed(value))
     }
 
-    /// Inserts an entry, unless there is one with this hash for whose key `is` returns true. Returns the number of its word.
+    /// Inserts an entry, unless there is one with the same key, whose hash is this. Returns the number of its word.
     ///
     /// # Errors
     /// The key and the value come back if there is such an entry, or there is no record for them.
-    pub fn insert(
-        &mut self,
-        hash: u64,
-        key: K,
-        value: V,
-        is: impl Fn(&K, &K) -> bool,
-    ) -> Result<u32, Unstored<(K, V)>> {
+    pub fn insert(&mut self, hash: u64, key: K, value: V) -> Result<u32, Unstored<(K, V)>> {
         self.read();
         let kept = self.own.kept;
         let Some(new) = self.own.take_free(&self.shared, kept) else {
@@ -365,7 +393,7 @@ impl<K, V> Entries<K, V> {
         let home = self.shared.home(hash);
         // Whoever inserts an entry with the same key has the same home.
         self.shared.lines[home].lock();
-        let inserted = if self.find(hash, |other| is(other, &key)).is_some() {
+        let inserted = if self.find(hash, key.octets()).is_some() {
             Err(Unstored::Changed((key, value)))
         } else {
             // SAFETY: the record is free, for this core alone.
@@ -404,6 +432,34 @@ impl<K, V> Entries<K, V> {
         true
     }
 
+    /// Returns the key and the value in a word, to be changed in place, if there is only one core.
+    pub fn alone_mut(&mut self, place: u32) -> Option<(&mut K, &mut V)> {
+        if !self.own.is_alone {
+            return None;
+        }
+        let record = record_of(self.shared.word(place)?.load(Ordering::Acquire))?;
+        // SAFETY: a word names the record, so it is filled. There is no other core, and `self` is borrowed alone, so that nobody
+        // has a reference to it.
+        let Entry { key, value } = unsafe { &mut *self.shared.at(record) };
+        Some((key, value))
+    }
+
+    /// Has this core be noted as one that reads.
+    #[inline]
+    fn read(&self) {
+        if !self.reads.get() {
+            self.begin_to_read();
+        }
+    }
+
+    #[cold]
+    fn begin_to_read(&self) {
+        self.shared.turns.begin(self.own.core);
+        self.reads.set(true);
+    }
+}
+
+impl<K, V> Entries<K, V> {
     /// Says that this core reads nothing of what it has found so far. To be called once a turn. Frees some of what was taken
     /// away, if no other core reads it any more. Returns whether more is left.
     #[inline]
@@ -436,32 +492,6 @@ impl<K, V> Entries<K, V> {
         if self.reads.replace(false) {
             self.shared.turns.rest(self.own.core);
         }
-    }
-
-    /// Returns the key and the value in a word, to be changed in place, if there is only one core.
-    pub fn alone_mut(&mut self, place: u32) -> Option<(&mut K, &mut V)> {
-        if !self.own.is_alone {
-            return None;
-        }
-        let record = record_of(self.shared.word(place)?.load(Ordering::Acquire))?;
-        // SAFETY: a word names the record, so it is filled. There is no other core, and `self` is borrowed alone, so that nobody
-        // has a reference to it.
-        let Entry { key, value } = unsafe { &mut *self.shared.at(record) };
-        Some((key, value))
-    }
-
-    /// Has this core be noted as one that reads.
-    #[inline]
-    fn read(&self) {
-        if !self.reads.get() {
-            self.begin_to_read();
-        }
-    }
-
-    #[cold]
-    fn begin_to_read(&self) {
-        self.shared.turns.begin(self.own.core);
-        self.reads.set(true);
     }
 }
 

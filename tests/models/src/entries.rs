@@ -34,7 +34,7 @@ impl Drop for Value {
     }
 }
 
-type Table = Entries<u64, Value>;
+type Table = Entries<[u8; 1], Value>;
 
 /// Runs a model with a table for as many cores as it takes, and finds everything dropped once at the end.
 fn of_cores<const CORES: usize>(model: fn([Table; CORES], &Arc<AtomicUsize>)) {
@@ -50,23 +50,23 @@ fn of_cores<const CORES: usize>(model: fn([Table; CORES], &Arc<AtomicUsize>)) {
     });
 }
 
-fn find(table: &Table, key: u64) -> Option<u64> {
-    table.find(key, |other| *other == key).map(|found| found.entry.value().read())
+fn find(table: &Table, key: u8) -> Option<u64> {
+    table.find(key.into(), &[key]).map(|found| found.entry.value().read())
 }
 
-fn insert(table: &mut Table, key: u64, value: Value) -> Result<u32, Unstored<(u64, Value)>> {
-    table.insert(key, key, value, u64::eq)
+fn insert(table: &mut Table, key: u8, value: Value) -> Result<u32, Unstored<([u8; 1], Value)>> {
+    table.insert(key.into(), [key], value)
 }
 
 /// Has a value replace whatever there is. Returns what there was, or `None` if another core was faster.
-fn replace(table: &mut Table, key: u64, value: Value) -> Option<u64> {
-    let found = table.find(key, |other| *other == key)?;
+fn replace(table: &mut Table, key: u8, value: Value) -> Option<u64> {
+    let found = table.find(key.into(), &[key])?;
     let (at, before) = (found.at, found.entry.value().read());
     table.replace(at, value).is_ok().then_some(before)
 }
 
-fn remove(table: &mut Table, key: u64) -> bool {
-    let at = table.find(key, |other| *other == key).map(|found| found.at);
+fn remove(table: &mut Table, key: u8) -> bool {
+    let at = table.find(key.into(), &[key]).map(|found| found.at);
     at.is_some_and(|at| table.remove(at))
 }
 

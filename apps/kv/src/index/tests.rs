@@ -1,10 +1,13 @@
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
 
 use haulage::sys::alloc::{Counting, allocations_on_this_thread};
 use haulage_test_support::Rng;
 
 use super::*;
+use crate::histories::{Act, Found, What, outcomes};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -157,6 +160,65 @@ fn all_cores_have_the_same_keys() {
     }
     assert_eq!(all.iter().map(Index::balance).sum::<i64>(), 0);
 }
+
+/// Threads that store, look up and delete the same two keys at once, in short rounds: what each of them saw of a key in a round could
+/// have happened in some order.
+#[test]
+fn histories_of_keys_over_threads_are_linearizable() {
+    const CORES: usize = 3;
+    const KEYS: [&[u8]; 2] = [b"one", b"two"];
+    let (now, barrier) = (AtomicU64::new(0), Barrier::new(CORES));
+    let moment = || now.fetch_add(1, Ordering::SeqCst);
+    let act = |index: &mut Index<Vec<u8>, u32>, rng: &mut Rng, value| {
+        let which = rng.below(2);
+        let key = KEYS[which];
+        let began = moment();
+        let what = match rng.below(5) {
+            0 | 1 => {
+                assert!(put(index, key, value).is_ok());
+                What::Put(value)
+            }
+            2 => What::Del(index.remove(key, |_| ()).map_or(Found::No, |()| Found::Yes)),
+            _ => What::Get(index.get(key).copied()),
+        };
+        (which, Act { began, ended: moment(), what })
+    };
+    let rounds = |mut index: Index<Vec<u8>, u32>, core: u32| {
+        let mut rng = Rng::new(u64::from(core) + 1);
+        let mut rounds = Vec::new();
+        for round in 0..ROUNDS {
+            // Who waits reads nothing.
+            index.rest();
+            barrier.wait();
+            let mut acts = Vec::new();
+            for number in 0..6 {
+                acts.push(act(&mut index, &mut rng, (round * 8 + number) * 4 + core));
+                index.pass();
+            }
+            rounds.push(acts);
+        }
+        rounds
+    };
+    let all = Index::all(CORES, 8, SEED).unwrap();
+    let seen: Vec<Vec<_>> = thread::scope(|scope| {
+        let rounds = &rounds;
+        let cores: Vec<_> =
+            (0..).zip(all).map(|(core, index)| scope.spawn(move || rounds(index, core))).collect();
+        cores.into_iter().map(|core| core.join().unwrap()).collect()
+    });
+    for which in 0..KEYS.len() {
+        let mut left = BTreeSet::from([None]);
+        for round in 0..ROUNDS as usize {
+            let acts = seen.iter().flat_map(|core| &core[round]);
+            let acts: Vec<_> = acts.filter(|(key, _)| *key == which).map(|(_, act)| *act).collect();
+            left = outcomes(&acts, &left);
+            assert!(!left.is_empty(), "round {round}: {acts:?}");
+        }
+    }
+}
+
+/// Rounds of a history: each takes some ten microseconds of each thread.
+const ROUNDS: u32 = 2_000;
 
 #[test]
 fn hashes_differ_from_seed_to_seed() {

@@ -13,14 +13,7 @@ use haulage::service::Data;
 use crate::index::Index;
 
 /// A key, in a lease of its own; `None` only while it is being moved.
-#[derive(Debug)]
-pub(super) struct KeyLease(pub(super) Option<Local>);
-
-impl AsRef<[u8]> for KeyLease {
-    fn as_ref(&self) -> &[u8] {
-        self.0.as_ref().map_or(&[], Local::bytes)
-    }
-}
+pub(super) type KeyLease = Option<Local>;
 
 /// A value.
 #[derive(Debug)]
@@ -89,7 +82,7 @@ impl Index<KeyLease, Value> {
 
     /// Tags the key at a place, so that it can be moved.
     pub(super) fn tag_key(&mut self, place: u32) {
-        if let Some((KeyLease(Some(key)), _)) = self.alone_mut(place) {
+        if let Some((Some(key), _)) = self.alone_mut(place) {
             key.tag(place);
         }
     }
@@ -97,7 +90,7 @@ impl Index<KeyLease, Value> {
 
 impl Keeper for Index<KeyLease, Value> {
     fn take(&mut self, tag: u32, place: LeasePlace) -> Option<Movable> {
-        let (KeyLease(key), value) = self.alone_mut(tag)?;
+        let (key, value) = self.alone_mut(tag)?;
         if key.as_ref().is_some_and(|key| key.place() == place) {
             return key.take().map(Movable::Local);
         }
@@ -107,7 +100,7 @@ impl Keeper for Index<KeyLease, Value> {
     fn put(&mut self, tag: u32, _: LeasePlace, lease: Movable) {
         let Some((key, value)) = self.alone_mut(tag) else { return };
         match lease {
-            Movable::Local(lease) => key.0 = Some(lease),
+            Movable::Local(lease) => *key = Some(lease),
             Movable::Common(lease) => *value = Value::One(Some(lease)),
         }
     }

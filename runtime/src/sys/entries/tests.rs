@@ -19,7 +19,7 @@ impl Drop for Counted {
     }
 }
 
-type Table = Entries<String, Counted>;
+type Table = Entries<Vec<u8>, Counted>;
 
 fn two() -> ([Table; 2], Arc<AtomicUsize>) {
     let Ok(both) = <[Table; 2]>::try_from(Entries::all(2, 100).unwrap()) else {
@@ -28,12 +28,12 @@ fn two() -> ([Table; 2], Arc<AtomicUsize>) {
     (both, Arc::default())
 }
 
-fn get<V>(table: &Entries<String, V>, key: &str) -> Option<At> {
-    table.find(hash(key), |other| other == key).map(|found| found.at)
+fn get<V>(table: &Entries<Vec<u8>, V>, key: &str) -> Option<At> {
+    table.find(hash(key), key.as_bytes()).map(|found| found.at)
 }
 
 fn value(table: &Table, key: &str) -> Option<u64> {
-    table.find(hash(key), |other| other == key).map(|found| found.entry.value().0)
+    table.find(hash(key), key.as_bytes()).map(|found| found.entry.value().0)
 }
 
 /// Keys of which the first octet is the same have the same home.
@@ -43,8 +43,8 @@ fn hash(key: &str) -> u64 {
         | octets.iter().fold(7, |sum, octet| sum * 31 + u64::from(*octet)) & 0xffff_ffff
 }
 
-fn insert<V>(table: &mut Entries<String, V>, key: &str, value: V) -> Option<u32> {
-    table.insert(hash(key), key.to_owned(), value, String::eq).ok()
+fn insert<V>(table: &mut Entries<Vec<u8>, V>, key: &str, value: V) -> Option<u32> {
+    table.insert(hash(key), key.as_bytes().to_vec(), value).ok()
 }
 
 #[test]
@@ -52,13 +52,13 @@ fn what_a_core_may_read_is_dropped_once_it_has_passed_or_rests() {
     for rests in [false, true] {
         let ([mut one, mut other], alive) = two();
         assert!(insert(&mut one, "key", Counted::new(1, &alive)).is_some());
-        let read = other.find(hash("key"), |key| key == "key").unwrap().entry;
+        let read = other.find(hash("key"), b"key").unwrap().entry;
         let at = get(&one, "key").unwrap();
         assert!(one.replace(at, Counted::new(2, &alive)).is_ok());
         assert!(one.pass() && one.pass(), "the other core still reads");
         assert_eq!(
-            (read.value().0, read.key().as_str(), alive.load(Ordering::Relaxed)),
-            (1, "key", 2)
+            (read.value().0, &read.key()[..], alive.load(Ordering::Relaxed)),
+            (1, &b"key"[..], 2)
         );
         if rests {
             other.rest()
@@ -88,8 +88,8 @@ fn who_is_late_changes_nothing_and_is_told() {
         panic!("the entry has changed");
     };
     assert!(!other.remove(late));
-    let again = other.insert(hash("key"), "key".to_owned(), Counted::new(4, &alive), String::eq);
-    assert!(matches!(&again, Err(Unstored::Changed((key, _))) if key == "key"));
+    let again = other.insert(hash("key"), b"key".to_vec(), Counted::new(4, &alive));
+    assert!(matches!(&again, Err(Unstored::Changed((key, _))) if key == b"key"));
     drop(again);
     assert_eq!(value(&one, "key"), Some(2));
     drop((one, other));
@@ -98,7 +98,7 @@ fn who_is_late_changes_nothing_and_is_told() {
 
 #[test]
 fn entries_of_a_full_line_are_found_behind_it() {
-    let mut table: Entries<String, u32> = Entries::all(1, 100).unwrap().remove(0);
+    let mut table: Entries<Vec<u8>, u32> = Entries::all(1, 100).unwrap().remove(0);
     let keys: Vec<_> = (0..60).map(|n| format!("z{n}")).collect();
     for (key, n) in keys.iter().zip(0..) {
         assert!(insert(&mut table, key, n).is_some());
@@ -109,7 +109,7 @@ fn entries_of_a_full_line_are_found_behind_it() {
         assert!(table.remove(at));
     }
     for (number, key) in keys.iter().enumerate() {
-        let found = table.find(hash(key), |other| other == key).map(|found| *found.entry.value());
+        let found = table.find(hash(key), key.as_bytes()).map(|found| *found.entry.value());
         assert_eq!(found, (number % 3 != 0).then_some(u32::try_from(number).unwrap()));
     }
     let mut places: Vec<_> =
@@ -129,7 +129,7 @@ fn entries_of_a_full_line_are_found_behind_it() {
 #[test]
 fn one_core_stores_as_many_as_it_was_told_and_several_at_least_as_many() {
     for (cores, most) in [(1, 0), (1, 1), (1, 1000), (2, 0), (2, 1000)] {
-        let mut tables: Vec<Entries<String, ()>> = Entries::all(cores, most).unwrap();
+        let mut tables: Vec<Entries<Vec<u8>, ()>> = Entries::all(cores, most).unwrap();
         let stored =
             (0..).take_while(|n| insert(&mut tables[0], &format!("{n}"), ()).is_some()).count();
         let most = most as usize;
@@ -149,14 +149,14 @@ fn one_core_stores_as_many_as_it_was_told_and_several_at_least_as_many() {
 
 #[test]
 fn only_a_core_that_is_alone_changes_values_in_place() {
-    let mut alone: Entries<String, u32> = Entries::all(1, 9).unwrap().remove(0);
+    let mut alone: Entries<Vec<u8>, u32> = Entries::all(1, 9).unwrap().remove(0);
     let at = insert(&mut alone, "key", 1).unwrap();
     *alone.alone_mut(at).unwrap().1 = 2;
     assert_eq!(
-        alone.look(at).map(|entry| (entry.key().as_str(), *entry.value())),
-        Some(("key", 2))
+        alone.look(at).map(|entry| (&entry.key()[..], *entry.value())),
+        Some((&b"key"[..], 2))
     );
-    let mut of_two: Entries<String, u32> = Entries::all(2, 9).unwrap().remove(0);
+    let mut of_two: Entries<Vec<u8>, u32> = Entries::all(2, 9).unwrap().remove(0);
     let at = insert(&mut of_two, "key", 1).unwrap();
     assert!(of_two.alone_mut(at).is_none());
 }
@@ -177,11 +177,11 @@ fn threads_find_what_others_stored_in_order() {
                 for round in 1..=ROUNDS {
                     let which = usize::try_from((round + number) % 4).unwrap();
                     let key = ["a", "b", "aa", "ab"][which];
-                    let found = table.find(hash(key), |other| other == key);
+                    let found = table.find(hash(key), key.as_bytes());
                     if let Some(found) = &found {
                         let (by, at) = (found.entry.value().0 % 8, found.entry.value().0 / 8);
                         let known = &mut latest[which][usize::try_from(by).unwrap()];
-                        if at < *known || found.entry.key() != key {
+                        if at < *known || found.entry.key() != key.as_bytes() {
                             failed.store(true, Ordering::Relaxed);
                         }
                         *known = at;

@@ -1,9 +1,13 @@
 //! A server of two cores, each with a connection of the client.
 
+use std::collections::BTreeSet;
+
 use haulage::core::{CoreIdentity, CoreNumber};
 use haulage::pool::Reservoir;
+use haulage_test_support::Rng;
 
 use super::*;
+use crate::histories::{Act, Found, What, outcomes};
 use crate::protocol::Value as Told;
 use crate::watch::options;
 
@@ -296,4 +300,95 @@ fn short_values_have_the_memory_of_all_cores_too() {
         again += usize::from(store(&mut world, SECOND, &key.to_string()) == DONE);
     }
     assert!(again * 3000 > usable / 3, "{again} in {usable}");
+}
+
+/// Calls of both connections, several at once, that store, look up and delete the same keys: what was seen of each key could have happened
+/// in some order, by the moments at which the client made the Calls and knew their ends.
+#[test]
+fn histories_of_keys_over_two_cores_are_linearizable() {
+    const KEYS: usize = 3;
+    const SLOTS: usize = 8;
+    for seed in 0..20 {
+        let mut world = World::of_two_cores(64 << 20);
+        let mut rng = Rng::new(seed);
+        let mut moment = 0;
+        let mut histories = [(); KEYS].map(|()| Vec::new());
+        let mut under_way: [Option<(usize, u64, What)>; SLOTS] = [None; SLOTS];
+        let mut value = 0;
+        for round in 0..600 {
+            let slot = rng.below(SLOTS);
+            moment += 1;
+            // Now and then nothing is under way, so that the history falls into parts.
+            let is_quiet = round % 30 >= 20;
+            if !is_quiet && under_way[slot].is_none() {
+                // Slots of either connection.
+                let which = rng.below(KEYS);
+                let key = format!("key-{which}");
+                value += 1;
+                let what = match rng.below(4) {
+                    0 => What::Put(value),
+                    1 => What::Del(Found::No),
+                    _ => What::Get(None),
+                };
+                let procedure = match what {
+                    What::Put(_) => Procedure::Put,
+                    What::Del(_) => Procedure::Del,
+                    What::Get(_) => Procedure::Get,
+                };
+                world.ask(slot, request(procedure), |w| {
+                    w.opaque(key.as_bytes())?;
+                    if let What::Put(value) = what {
+                        w.opaque(&value.to_be_bytes())
+                    } else {
+                        Ok(())
+                    }
+                });
+                under_way[slot] = Some((which, moment, what));
+            }
+            let steps = if is_quiet { 200 } else { rng.below(6) };
+            (0..steps).for_each(|_| world.step());
+            for (slot, call) in under_way.iter_mut().enumerate() {
+                if let Some((which, began, what)) = *call
+                    && world.caller().ended[slot].is_some()
+                {
+                    moment += 1;
+                    let what = seen(world.answer(slot).expect("a Reply"), what);
+                    histories[which].push(Act { began, ended: moment, what });
+                    *call = None;
+                }
+            }
+        }
+        for history in &histories {
+            // In parts between moments at which nothing of the key was under way; a part of a few dozen acts at most.
+            let mut left = BTreeSet::from([None]);
+            let mut acts = history.clone();
+            acts.sort_by_key(|act| act.began);
+            let mut rest = &acts[..];
+            while !rest.is_empty() {
+                let mut length = 1;
+                let mut end = rest[0].ended;
+                while let Some(next) = rest.get(length).filter(|next| next.began <= end) {
+                    end = end.max(next.ended);
+                    length += 1;
+                }
+                left = outcomes(&rest[..length], &left);
+                assert!(!left.is_empty(), "seed {seed}: {:?}", &rest[..length]);
+                rest = &rest[length..];
+            }
+        }
+    }
+}
+
+/// Returns what a Call has done and seen.
+fn seen(answer: Answer<'_>, asked: What) -> What {
+    match (asked, answer) {
+        (What::Get(_), Answer::Value(Told::Unreduced(value))) => {
+            What::Get(Some(u32::from_be_bytes(value.try_into().expect("four octets"))))
+        }
+        (What::Get(_), Answer::Refused(Refusal::NotFound)) => What::Get(None),
+        (What::Del(_), Answer::Refused(Refusal::NotFound)) => What::Del(Found::No),
+        (What::Del(_), Answer::Done) => What::Del(Found::Yes),
+        (What::Put(value), Answer::Done) => What::Put(value),
+        (_, other) => panic!("{other:?}"),
+    }
 }
