@@ -165,7 +165,10 @@ impl Others {
             Want::Nothing => {
                 let asked = |core: &CoreNumber| self.mailbox.post(*core, Post::Wants).is_ok();
                 let left = self.others().filter(asked).count();
-                self.want = Want::Asked { left, given: 0 };
+                // A core whose mailbox is full is not waited for.
+                if left > 0 {
+                    self.want = Want::Asked { left, given: 0 };
+                }
                 left > 0
             }
             Want::Asked { .. } => true,

@@ -232,6 +232,9 @@ fn a_watch_that_misses_changes_of_other_cores_is_told_that_they_are_lost() {
     let (now, first) = (world.now, &mut world.server);
     let service = first.cx(now).1;
     (0..2000_u32).for_each(|n| service.changed(&n.to_be_bytes(), State::Deleted));
+    // Nor can it be asked for memory, and nobody waits for it.
+    let others = service.others.as_mut().expect("another core");
+    assert!(!others.want() && !others.want());
     world.settle();
     assert!(world.caller().told.is_over(watching));
     // It may watch anew.
