@@ -46,7 +46,7 @@ pub trait Carrier: Provider + Sized {
         Listener::check(at)
     }
 
-    /// Finds out whether so many cores of a server can send from each other's memory.
+    /// Finds out whether a server of `cores` cores can have them send from each other's memory.
     ///
     /// # Errors
     /// They cannot.

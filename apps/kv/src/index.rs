@@ -179,7 +179,7 @@ impl<K: Key, V> Index<K, V> {
         self.capacity
     }
 
-    /// Returns the maximum heap octets of an index for `capacity` keys that so many cores have.
+    /// Returns the maximum heap octets of an index for `capacity` keys, shared by `cores` cores.
     pub const fn octets_max(cores: usize, capacity: u32) -> usize {
         (capacity as usize)
             .saturating_mul(Self::OCTETS_PER_KEY)

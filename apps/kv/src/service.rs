@@ -191,7 +191,7 @@ impl KvService {
         self.watches.len() as u64
     }
 
-    /// Returns the maximum heap octets of an index for `keys_max` keys on so many cores.
+    /// Returns the maximum heap octets of an index for `keys_max` keys, shared by `cores` cores.
     pub const fn index_octets_max(cores: usize, keys_max: u32) -> usize {
         Index::<KeyLease, Value>::octets_max(cores, keys_max)
     }

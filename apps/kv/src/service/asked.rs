@@ -5,7 +5,7 @@ use haulage::service::{CallToken, Outcome, Reply};
 use haulage::sys::process;
 
 use super::leases::Value;
-use super::others::{Post, Told, What};
+use super::others::{Others, Post, Told, What};
 use super::{KvService, copied_system, copied_user};
 use crate::figures::Figures;
 use crate::protocol::watch::State;
@@ -55,6 +55,8 @@ impl KvService {
     /// Takes in what other cores have sent. Returns whether there was anything, or something is left to do.
     pub(super) fn hear(&mut self, cx: &mut Cx<'_>) -> bool {
         let mut worked = false;
+        // Calls that wait for memory have looked at it earlier in this turn.
+        self.others.iter_mut().for_each(Others::forget_answer);
         for _ in 0..POSTS_PER_TURN {
             let next = self.others.as_mut().and_then(|others| others.next(cx));
             let Some((from, post)) = next else { break };

@@ -6,8 +6,9 @@
 //! cores, each of which looks up what became of it. A core that finds no memory asks the others to give back what they do not need.
 //!
 //! # Limits
-//! A mailbox has room for [`POSTS_MAX`] posts. If a key finds none, all watches of that core end: their clients are told that they
-//! have lost changes. If a question finds none, it is answered without that core. An answer that finds none is sent later.
+//! The mailbox of a core has room for [`POSTS_MAX`] posts. If it is full when a key is to be posted, all watches of that core
+//! end, and their clients are told that they have lost changes. If it is full when the core is to be asked, the question is
+//! answered without that core. If it is full when the core is to be answered, the answer is sent later.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -158,6 +159,14 @@ impl Others {
         self.send();
     }
 
+    /// Drops the answer of the other cores, if nobody waited for it: by the time at which memory is wanted again, they may have
+    /// some to give.
+    pub(super) fn forget_answer(&mut self) {
+        if let Want::Answered { .. } = self.want {
+            self.want = Want::Nothing;
+        }
+    }
+
     /// Asks the other cores to give back memory that they do not need, unless they were asked and have not all answered. Returns whether it is worth
     /// waiting: not if they have just answered, and gave nothing.
     pub(super) fn want(&mut self) -> bool {
@@ -265,8 +274,8 @@ impl Others {
         }
     }
 
-    /// Says how many watches this core has. A change that it is not told of afterwards is one that whoever looks up the key
-    /// finds.
+    /// Says how many watches this core has. From then on each change is posted to it, or was made before: then a look at the
+    /// key finds it.
     pub(super) fn show_watches(&mut self, count: usize) {
         let any = count > 0;
         if any == self.is_registered {

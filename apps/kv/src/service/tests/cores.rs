@@ -395,3 +395,21 @@ fn seen(answer: Answer<'_>, asked: What) -> What {
         (_, other) => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn a_core_asks_for_memory_anew_although_there_was_none_once() {
+    let mut world = World::of_two_cores(16 << 20);
+    let usable = world.free();
+    // Each core has half of the memory, and the first is told that the second has none to give.
+    let next = fill(&mut world, FIRST, 0, usable / 2);
+    let end = fill(&mut world, SECOND, next, usable / 2 - (2 << 20));
+    let now = world.now;
+    assert!(world.server.cx(now).1.others.as_mut().expect("another core").want());
+    world.settle();
+    // The second has all of its half to give by now, and the first gets it for a value that waits.
+    (next..end).for_each(|number| world.del_by(SECOND, &number.to_string()));
+    world.settle();
+    let value = world.value(4 << 20, 1);
+    world.put(FIRST, "long", value);
+    assert_eq!(world.done(FIRST), DONE);
+}
