@@ -26,7 +26,7 @@ impl Local {
     /// Makes the lease immutable, so that all cores of a group can read it and send from it.
     ///
     /// # Panics
-    /// On any thread but that of the pool.
+    /// If it is called on another thread than that of the pool.
     pub fn into_common(self) -> Common {
         let (octets, count) = self.freeze();
         Common { octets, reference: count.into_common() }
@@ -78,7 +78,7 @@ impl Common {
     /// Gives the lease a tag, by which its owner finds it when a [`Mover`](crate::Mover) is to move it.
     ///
     /// # Panics
-    /// On any thread but that of the pool.
+    /// If it is called on another thread than that of the pool.
     pub fn tag(&self, tag: u32) {
         self.reference.pool().tag(self.block(), tag);
     }

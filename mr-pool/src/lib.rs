@@ -76,12 +76,13 @@
 //! would put only exposed leases into the memfd, and lend no slices of them before their octets are copied to private
 //! memory. Until then, pass the memfd only to peers that are trusted like a part of the program.
 //!
-//! The crate's `unsafe` code is in four files, each of which proves one part:
+//! The crate's `unsafe` code is in five files, each of which proves one part:
 //!
 //! - `region/map.rs`: memory is mapped once and unmapped once.
 //! - `pool_core.rs`: only the owner's thread accesses a pool's bookkeeping, which outlives every lease
 //!   and view.
 //! - `view.rs`: octets are read and written through pointers only here.
+//! - `zeroes.rs`: memory that the system zeroed is taken for values of which zeroes are one.
 //! - `lent.rs`: a lease stays posted or exposed while a view of it exists; the caller has to prove only that a peer has
 //!   lost access.
 #![deny(unsafe_code)]
@@ -115,6 +116,8 @@ mod sync;
 mod table;
 #[allow(unsafe_code, reason = "the RNIC's and the owner's access to the region's octets")]
 mod view;
+#[allow(unsafe_code, reason = "memory that is zero is taken for values")]
+mod zeroes;
 
 #[cfg(test)]
 mod tests;
@@ -136,3 +139,5 @@ pub use registration::{MrEvent, MrState, Strategy};
 pub use reservoir::Reservoir;
 pub use stags::{StagFault, Stags};
 pub use view::{OutOfBounds, Sink, Source};
+#[doc(hidden)]
+pub use zeroes::{Zero, zeroes};

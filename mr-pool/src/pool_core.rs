@@ -15,7 +15,6 @@
 //! The references of a common block are counted by atomics: the `Common` itself is one, and each core that sends from it
 //! has one more, its [`Visit`]. A visit has a plain count of its own, of the references on that core.
 
-use std::alloc::{self, Layout};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::Range;
@@ -29,6 +28,7 @@ use crate::gauges::{Counters, LeaseState};
 use crate::region::Region;
 use crate::returns::Returns;
 use crate::size::PAGE;
+use crate::zeroes::{Zero, zeroes};
 
 /// The parts of a pool that its leases need.
 struct Body {
@@ -533,33 +533,12 @@ const _: () = assert!(SLAB_BLOCKS_MAX < VISIT as usize);
 /// The references of a common block that came home from another thread: no block has as many.
 const COMMON_ONCE: u32 = u32::MAX;
 
-/// A value of which zeroes are one.
-///
-/// # Safety
-/// All octets of a value may be zero.
-unsafe trait Zero {}
 // SAFETY: an atomic and a cell of `u32`, of which zero is a value.
 unsafe impl Zero for Tally {}
-// SAFETY: it is a number, of which zero is one.
-unsafe impl Zero for AtomicU32 {}
-// SAFETY: it is a number, of which zero is one.
-unsafe impl Zero for AtomicU64 {}
 // SAFETY: the first octet says which variant it is, as its representation is that of `u8`: zero is `Held`, which has nothing else.
 unsafe impl Zero for Page {}
 // SAFETY: a tally, cells of integers, and cells of options of pointers that are never null, of which zero is `None`.
 unsafe impl Zero for Visit {}
-
-/// Allocates values of zeroes, as zeroed memory that the system provides on first use. Returns `None` if there is no
-/// memory, or if `length` is zero.
-fn zeroes<T: Zero>(length: usize) -> Option<Box<[T]>> {
-    let layout = Layout::array::<T>(length).ok().filter(|layout| layout.size() > 0)?;
-    // SAFETY: the layout is not of size zero.
-    let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?.cast::<T>();
-    let counts = NonNull::slice_from_raw_parts(start, length);
-    // SAFETY: the memory was just allocated by the allocator of boxes, with the layout of a slice of `length`
-    // values, and nobody else has it. Zeroes are such a value (`Zero`).
-    Some(unsafe { Box::from_raw(counts.as_ptr()) })
-}
 
 /// A value for one thread only.
 struct Bound<T> {
@@ -587,21 +566,4 @@ fn thread_number() -> u64 {
         }
         number.get()
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_begin_at_zero_or_are_not_made() {
-        let mut counts = zeroes::<Tally>(1000).unwrap();
-        let mut is_zero =
-            |tally: &mut Tally| (*tally.references.get_mut(), tally.placed.get()) == (0, 0);
-        assert!(counts.len() == 1000 && counts.iter_mut().all(&mut is_zero));
-        let zeroes = zeroes::<Tally>;
-        assert!(zeroes(isize::MAX as usize / 8).is_none(), "more than there are addresses");
-        assert!(zeroes(usize::MAX).is_none(), "its octets are no number");
-        assert!(zeroes(0).is_none());
-    }
 }

@@ -1,6 +1,8 @@
-//! The atomics and cells of the files that `tests/models` compiles with those of a model checker instead.
+//! The atomics, and tables of them, of the files that `tests/models` compiles with those of a model checker instead.
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+pub(crate) use haulage_mr_pool::{Zero, zeroes};
 
 /// Returns a word that is 0 or 1, and is 0.
 pub(crate) const fn flag() -> AtomicU32 {

@@ -34,4 +34,3 @@ pub(crate) mod turns;
 pub mod unix;
 pub mod uring;
 pub mod wake;
-pub(crate) mod zeroed;

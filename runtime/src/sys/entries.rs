@@ -29,8 +29,7 @@ use haulage_mr_pool::Local;
 
 use super::shared::prefetch_value;
 use super::turns::Turns;
-use super::zeroed::{Zero, zeroed};
-use crate::sync::{AtomicU32, AtomicU64, flag, wait_a_moment, word};
+use crate::sync::{AtomicU32, AtomicU64, Zero, flag, wait_a_moment, word, zeroes};
 
 /// The entries, for one core of a group.
 pub struct Entries<K, V> {
@@ -249,7 +248,7 @@ impl<K: Key, V> Entries<K, V> {
         again.try_reserve_exact(records).ok()?;
         let shared = Arc::new(Shared {
             turns: Turns::new(cores),
-            lines: zeroed(lines)?,
+            lines: zeroes(lines)?,
             records: uninit(records)?,
             spare: Lock::new(Spare { again, fresh: 0, count, left: Vec::new() }),
         });
@@ -260,11 +259,6 @@ impl<K: Key, V> Entries<K, V> {
             Self { shared: Arc::clone(&shared), reads: Cell::new(false), own }
         };
         Some((0..cores).map(one).collect())
-    }
-
-    /// Returns the number of cores that have the table.
-    pub fn cores(&self) -> usize {
-        self.shared.turns.cores()
     }
 
     /// Returns the number of places: [`At::place`] is less.

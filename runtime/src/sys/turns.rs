@@ -31,11 +31,6 @@ impl Turns {
         Self { now: Line(word(1)), noted }
     }
 
-    /// Returns the number of cores.
-    pub(crate) fn cores(&self) -> usize {
-        self.noted.len()
-    }
-
     /// Notes that a core reads from now on. What it reads afterwards was not taken away at a number that other cores see it
     /// pass.
     pub(crate) fn begin(&self, core: usize) {

@@ -14,6 +14,8 @@ mod blocks;
 mod provider;
 mod sync;
 mod sys;
+#[allow(unsafe_code, reason = "a trait that is unsafe elsewhere, too")]
+mod zeroes;
 
 #[path = "../../../mr-pool/src/returns.rs"]
 mod returns;

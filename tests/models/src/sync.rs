@@ -21,6 +21,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic as model;
 pub(crate) use loom::sync::atomic::fence;
 
+pub(crate) use crate::zeroes::{Zero, zeroes};
+
 macro_rules! atomic {
     ($name:ident, $value:ty) => {
         /// An atomic of the model checker.

@@ -12,5 +12,3 @@ pub(crate) mod entries;
 pub(crate) mod shared;
 #[path = "../../../runtime/src/sys/turns.rs"]
 pub(crate) mod turns;
-#[allow(unsafe_code, reason = "a trait that is unsafe elsewhere, too")]
-pub(crate) mod zeroed;

@@ -7,6 +7,6 @@
 pub(crate) unsafe trait Zero: Default {}
 
 /// Makes a table.
-pub(crate) fn zeroed<T: Zero>(count: usize) -> Option<Box<[T]>> {
+pub(crate) fn zeroes<T: Zero>(count: usize) -> Option<Box<[T]>> {
     Some((0..count).map(|_| T::default()).collect())
 }
