@@ -13,12 +13,13 @@
 use self::class::{CLASSES, Class};
 use std::ops::Range;
 
+use self::leave::Leaving;
 use self::page::NONE;
-use self::runs::Runs;
 use self::stretch::Sweep;
-use crate::size::{PAGE, TRACT_PAGES};
+use crate::size::PAGE;
 
 mod class;
+mod leave;
 mod page;
 mod runs;
 mod stretch;
@@ -28,6 +29,7 @@ mod tests;
 
 pub(crate) use self::class::SLAB_BLOCKS_MAX;
 pub(crate) use self::page::{Block, Page};
+pub(crate) use self::runs::Runs;
 pub(crate) use self::stretch::{Resident, STRETCH_BLOCKS_MAX, STRETCH_OCTETS_MAX};
 
 /// The longest lease, in octets.
@@ -63,14 +65,21 @@ pub(crate) struct Blocks {
     slabs: [u32; CLASSES],
     /// The blocks for which there was no slab, by class.
     spilled: [Spilled; CLASSES],
+    leaving: Leaving,
     sweep: Sweep,
 }
 
 /// Blocks of one class in runs of their own.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Spilled {
     blocks: u32,
     pages: u32,
+    /// The first of these runs.
+    first: u32,
+}
+
+impl Spilled {
+    const NONE: Self = Self { blocks: 0, pages: 0, first: NONE };
 }
 
 impl Blocks {
@@ -95,20 +104,21 @@ impl Blocks {
             leased_bytes: 0,
             freed_bytes: 0,
             slabs: [0; CLASSES],
-            spilled: [Spilled::default(); CLASSES],
+            spilled: [Spilled::NONE; CLASSES],
+            leaving: Leaving::default(),
             sweep: Sweep::default(),
         }
     }
 
     /// Takes in pages that are free from now on.
     pub(crate) fn take_in(&mut self, pages: Range<u32>) {
-        self.runs.give(pages.start, pages.end - pages.start);
+        self.runs.take_in(pages);
     }
 
-    /// Gives up a tract that is free, and returns its first page.
-    pub(crate) fn give_up(&mut self) -> Option<u32> {
+    /// Gives up free pages in a row, `most` of them at most.
+    pub(crate) fn give_up(&mut self, most: u32) -> Option<Range<u32>> {
         self.free_idle();
-        self.runs.give_up(TRACT_PAGES)
+        self.runs.give_up(1, most)
     }
 
     /// Allocates a block of at least `length` octets.
@@ -155,9 +165,7 @@ impl Blocks {
             Page::Slab { .. } => self.give_to_slab(block),
             Page::Run { pages, spilled, .. } => {
                 if let Some(class) = spilled {
-                    let Spilled { blocks, pages: all } = &mut self.spilled[class.number()];
-                    *blocks -= 1;
-                    *all -= pages;
+                    self.unspill(block.first, class);
                 }
                 self.runs.give(block.first, pages);
             }
@@ -261,13 +269,43 @@ impl Blocks {
     fn take_run(&mut self, pages: u32, class: Option<Class>) -> Option<Block> {
         self.free_idle();
         let first = self.runs.take(pages)?;
-        if let (Some(class), Page::Run { spilled, .. }) = (class, self.runs.page_mut(first)) {
-            *spilled = Some(class);
-            let Spilled { blocks, pages: all } = &mut self.spilled[class.number()];
-            *blocks += 1;
-            *all += pages;
+        if let Some(class) = class {
+            self.spill(first, class);
         }
         Some(Block { first, index: 0 })
+    }
+
+    /// Lists the run of a block that would be in a slab of this class, had there been one.
+    fn spill(&mut self, first: u32, class: Class) {
+        let all = &mut self.spilled[class.number()];
+        let behind = std::mem::replace(&mut all.first, first);
+        if let Page::Run { pages, spilled, prev, next, .. } = self.runs.page_mut(first) {
+            (*spilled, *prev, *next) = (Some(class), NONE, behind);
+            all.blocks += 1;
+            all.pages += *pages;
+        }
+        if let Some(Page::Run { prev, .. }) = self.runs.link(behind) {
+            *prev = first;
+        }
+    }
+
+    /// Takes a run off the list of its class.
+    fn unspill(&mut self, first: u32, class: Class) {
+        let Page::Run { pages, spilled, prev, next, .. } = self.runs.page_mut(first) else {
+            unreachable!("only runs are listed so");
+        };
+        *spilled = None;
+        let (pages, prev, next) = (*pages, *prev, *next);
+        let all = &mut self.spilled[class.number()];
+        all.blocks -= 1;
+        all.pages -= pages;
+        match self.runs.link(prev) {
+            Some(Page::Run { next: link, .. }) => *link = next,
+            _ => all.first = next,
+        }
+        if let Some(Page::Run { prev: link, .. }) = self.runs.link(next) {
+            *link = prev;
+        }
     }
 
     /// Takes a block from a slab, a new one of at most `pages_max` pages if none has room.
@@ -279,8 +317,14 @@ impl Blocks {
             }
             self.free_idle();
             first = self.runs.take(class.pages())?;
-            *self.runs.page_mut(first) =
-                Page::Slab { class, prev: NONE, next: NONE, free: class.all_free(), tagged: 0 };
+            *self.runs.page_mut(first) = Page::Slab {
+                class,
+                is_leaving: false,
+                prev: NONE,
+                next: NONE,
+                free: class.all_free(),
+                tagged: 0,
+            };
             self.roomy[class.number()] = first;
             self.slabs[class.number()] += 1;
         }
@@ -300,7 +344,7 @@ impl Blocks {
     }
 
     fn give_to_slab(&mut self, Block { first, index }: Block) {
-        let Page::Slab { class, free, tagged, .. } = self.runs.page_mut(first) else {
+        let Page::Slab { class, is_leaving, free, tagged, .. } = self.runs.page_mut(first) else {
             unreachable!("the caller saw a slab");
         };
         let class = *class;
@@ -310,6 +354,9 @@ impl Blocks {
         *free |= bit;
         *tagged &= !bit;
         let is_idle = *free == class.all_free();
+        if *is_leaving {
+            return self.has_left(first, class);
+        }
         if was_full {
             self.list(first);
         }

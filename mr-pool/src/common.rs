@@ -46,6 +46,13 @@ impl Leases {
     }
 }
 
+/// Another reference to the same octets, counted by an atomic operation.
+impl Clone for Common {
+    fn clone(&self) -> Self {
+        Self { octets: self.octets, reference: self.reference.more() }
+    }
+}
+
 impl Common {
     /// Borrows the contents.
     #[inline]

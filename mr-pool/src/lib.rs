@@ -131,7 +131,7 @@ pub use handles::{Handles, NoEntropy};
 pub use lease::{LeasePlace, Local, Shared};
 pub use leases::{Leases, PostedSinks};
 pub use lent::{Exposed, Invalidated, PostedSink, PostedSource};
-pub use mover::{Keeper, Movable, Moved, Mover, Step};
+pub use mover::{Keeper, Movable, Moved, Mover, Replaced, Step};
 pub use pieces::{Piece, Pieces};
 pub use pool::{Density, Pool};
 pub use region::{Declined, PageKind, PagePreference, PageReport, map_memfd};

@@ -1,9 +1,13 @@
 //! Moves leases that their owner can find, so that long leases find room.
 //!
 //! # Memory ownership
-//! A lease is moved while nothing else refers to its block: no request reads it, and no other reference to it exists.
-//! Its octets are copied aside, its block returns to the pool, and another block takes the octets; all of that happens
-//! within [`Mover::step`], while nobody else acts on the pool.
+//! In a pool that has its region alone, a lease is moved while nothing else refers to its block: no request reads it, and no other
+//! reference to it exists. Its octets are copied aside, its block returns to the pool, and another block takes the octets; all of
+//! that happens within [`Mover::step`], while nobody else acts on the pool.
+//!
+//! The leases of a pool that takes memory from a reservoir may be read by other cores at any time. There the octets are copied to
+//! another block, the owner of the lease has that take the place of the old one, and the old one comes home when nobody reads it any
+//! more. What was to become free is free only then.
 //!
 //! # Limits
 //! A step moves at most 64 KiB in several slabs, or one slab, of at most 256 KiB, and at most 256 leases. It allocates
@@ -26,6 +30,27 @@ pub trait Keeper {
     /// Takes a lease back that [`Self::take`] returned for the same `tag` and `place`. It may be at another place now,
     /// and has the same octets and the same tag.
     fn put(&mut self, tag: u32, place: LeasePlace, lease: Movable);
+
+    /// Has another lease take the place of the one at `place`, which is kept where `tag` says and which others may read. `again`
+    /// makes it of the octets of the old one, or returns `None` if there is no room. Called instead of [`Self::take`] if the pool
+    /// takes memory from a reservoir.
+    fn replace(
+        &mut self,
+        tag: u32,
+        place: LeasePlace,
+        again: &mut dyn FnMut(&[u8]) -> Option<Local>,
+    ) -> Replaced;
+}
+
+/// The outcome of [`Keeper::replace`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    /// Another lease is there now. The old one comes home when nobody reads it.
+    Done,
+    /// The lease is not there any more. It comes home, too.
+    Gone,
+    /// There is no room for another one: the lease stays.
+    Stays,
 }
 
 /// A lease that can be moved.
@@ -114,6 +139,9 @@ impl Mover {
 
     /// Makes room for a lease of `length` octets, as far as one step does.
     pub fn step(&mut self, pool: &Pool, keeper: &mut impl Keeper, length: usize) -> Step {
+        if pool.reservoir().is_some() {
+            return self.leave(pool, keeper, length);
+        }
         let pool = pool.core().pool();
         let blocks = &pool.owner().blocks;
         blocks.borrow_mut().free_idle();
@@ -141,6 +169,40 @@ impl Mover {
             blocks.borrow_mut().end_sweep();
         }
         Step::More
+    }
+
+    /// Has leases leave slabs in which there are few, and runs of their own.
+    fn leave(&mut self, pool: &Pool, keeper: &mut impl Keeper, length: usize) -> Step {
+        pool.collect();
+        if pool.has_room(length) {
+            return Step::Room;
+        }
+        let (mut octets, pool) = (0, pool.core().pool());
+        'units: while octets < LEFT_PER_STEP {
+            self.residents.clear();
+            if pool.begin_to_leave(&mut self.residents).is_none() {
+                break;
+            }
+            for resident in &self.residents {
+                let place = LeasePlace(resident.block);
+                let mut again = |octets: &[u8]| {
+                    let take = |blocks: &mut Blocks| blocks.take_for(resident);
+                    let (block, span) = Span::take(pool, octets.len(), take)?;
+                    let mut lease = Local::new(pool, block, span);
+                    lease.bytes_mut().copy_from_slice(octets);
+                    lease.tag(resident.tag);
+                    self.moved.leases += 1;
+                    self.moved.octets += octets.len() as u64;
+                    Some(lease)
+                };
+                if keeper.replace(resident.tag, place, &mut again) == Replaced::Stays {
+                    pool.owner().blocks.borrow_mut().stay(resident);
+                    break 'units;
+                }
+                octets += resident.capacity;
+            }
+        }
+        if octets > 0 { Step::More } else { Step::Full }
     }
 
     /// Returns what was moved since the start.
@@ -214,6 +276,9 @@ impl Mover {
         taken.clear();
     }
 }
+
+/// The octets of blocks that a step has leave, unless they are in one slab.
+const LEFT_PER_STEP: usize = 64 << 10;
 
 impl Default for Mover {
     fn default() -> Self {

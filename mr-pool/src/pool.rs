@@ -15,7 +15,7 @@ use crate::leases::Leases;
 use crate::pool_core::PoolCore;
 use crate::region::{PageReport, Region};
 use crate::reservoir::Reservoir;
-use crate::size::{PAGE, TRACT};
+use crate::size::PAGE;
 use crate::view::Span;
 
 /// How much memory a lease may take beside its length.
@@ -165,17 +165,19 @@ impl Pool {
         self.reservoir.as_ref()
     }
 
-    /// Gives tracts of which nothing is leased back to the reservoir, as long as more than `kept` octets stay free here. Returns
+    /// Gives free pages back to the reservoir, the longest runs first, as long as more than `kept` octets stay free here. Returns
     /// the number of octets given.
     pub fn give_back(&self, kept: usize) -> usize {
         let Some(reservoir) = &self.reservoir else { return 0 };
         self.collect();
         let mut given = 0;
-        while self.own_free_bytes() >= kept.saturating_add(TRACT)
-            && let Some(page) = self.blocks(Blocks::give_up)
-        {
-            reservoir.give(page);
-            given += TRACT;
+        loop {
+            let more = self.own_free_bytes().saturating_sub(kept) / PAGE;
+            let most = u32::try_from(more).unwrap_or(u32::MAX);
+            let pages = if most > 0 { self.blocks(|blocks| blocks.give_up(most)) } else { None };
+            let Some(pages) = pages else { break };
+            given += pages.len() * PAGE;
+            reservoir.give(pages);
         }
         self.bytes.set(self.bytes.get() - given);
         given
@@ -224,7 +226,7 @@ impl Pool {
         taken.map(|(block, span)| Local::new(pool, block, span))
     }
 
-    /// Takes adjoining tracts with as many octets from the reservoir. Returns whether it had any.
+    /// Takes free pages in a row with as many octets from the reservoir, or more. Returns whether it had any.
     #[cold]
     fn draw(&self, octets: usize) -> bool {
         let reservoir = self.reservoir.as_ref().filter(|_| octets <= LEASE_MAX);
@@ -242,7 +244,7 @@ impl Pool {
         if length > self.free_bytes() {
             return None;
         }
-        // Tracts that do not adjoin each other do as well.
+        // Pages that do not adjoin each other do as well.
         while self.own_free_bytes() < length && self.draw(1) {}
         let (mut leases, mut left) = (Vec::new(), length);
         while left > 0 {
@@ -256,18 +258,30 @@ impl Pool {
         Some(Leases::Several(leases))
     }
 
-    /// Returns the number of octets in free pages, and in those that a [`Mover`](crate::Mover) can free if all leases
-    /// have tags: none, if the pool takes memory from a reservoir.
+    /// Returns the number of octets in free pages, those that a reservoir has among them, and in those that a
+    /// [`Mover`](crate::Mover) can free if all leases have tags.
     pub fn room_bytes(&self) -> usize {
-        match self.reservoir {
-            None => self.blocks(Blocks::room_pages) * PAGE,
-            // Another core may read what would be moved.
-            Some(_) => self.free_bytes(),
-        }
+        self.own_room_bytes() + self.reservoir.as_ref().map_or(0, Reservoir::free_bytes)
+    }
+
+    /// Returns the number of octets in free pages that this pool has, and in those that a [`Mover`](crate::Mover) can free if all
+    /// leases have tags.
+    pub fn own_room_bytes(&self) -> usize {
+        let pages = match self.reservoir {
+            None => self.blocks(Blocks::room_pages),
+            Some(_) => self.blocks(Blocks::room_pages_by_leaving),
+        };
+        pages * PAGE
     }
 
     pub(crate) const fn core(&self) -> &PoolCore {
         &self.core
+    }
+
+    /// Returns whether there is room for `length` octets: in a slab, or in free pages, wherever these are.
+    pub(crate) fn has_room(&self, length: usize) -> bool {
+        let reservoir = self.reservoir.as_ref().map_or(0, Reservoir::free_bytes);
+        reservoir >= length.max(1) || self.blocks(|blocks| blocks.has_room(length))
     }
 
     fn blocks<T>(&self, look: impl FnOnce(&mut Blocks) -> T) -> T {
@@ -275,6 +289,7 @@ impl Pool {
     }
 }
 
-fn no_books(bytes: usize) -> PoolError {
+/// Returns the error for a region whose books have no room.
+pub(crate) fn no_books(bytes: usize) -> PoolError {
     PoolError::NoMemory { bytes, reason: "no room for its books".to_owned() }
 }

@@ -236,6 +236,13 @@ impl PoolRef {
         owner.blocks.borrow_mut().next_stretch(found, tag)
     }
 
+    /// Has the blocks of a slab, or of a run, leave it, and appends them to `found`. Returns `None` if that makes no page free.
+    pub(crate) fn begin_to_leave(self, found: &mut Vec<Resident>) -> Option<u32> {
+        let owner = self.owner();
+        let tag = |index: usize| owner.counts[index].placed.get();
+        owner.blocks.borrow_mut().begin_to_leave(found, tag)
+    }
+
     /// Starts counting references to a block. The first reference is the caller's.
     #[inline]
     pub(crate) fn count(self, block: Block) -> Count {

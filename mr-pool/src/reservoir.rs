@@ -1,46 +1,38 @@
 //! Memory that the pools of several cores share.
 //!
 //! # Normal operation
-//! One region is divided into tracts of 2 MiB. A pool takes tracts as its leases need them, and gives back those of which nothing is
-//! leased. So a core can have nearly all of the memory, whatever the others were expected to need, and each block stays with the
-//! pool that leased it.
-//!
-//! # Limits
-//! A tract goes back only if all of it is free.
+//! Pools take free pages of one region as their leases need them, a tract of 2 MiB at a time, or what a longer lease takes, and give
+//! back those that are free again. So a core can have nearly all of the memory, whatever the others were expected to need, and each
+//! block stays with the pool that leased it.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use crate::blocks::Runs;
 use crate::config::PoolConfig;
 use crate::error::PoolError;
+use crate::pool::no_books;
 use crate::region::{PageReport, Region};
 use crate::size::{PAGE, TRACT, TRACT_PAGES};
+use crate::zeroes::zeroes;
 
 /// A region from which the pools of one process take memory: see [`Pool::of`](crate::Pool::of).
 #[derive(Clone)]
-pub struct Reservoir(Arc<Tracts>);
+pub struct Reservoir(Arc<Shared>);
 
-struct Tracts {
+struct Shared {
     region: Arc<Region>,
     report: PageReport,
-    /// The number of free tracts.
-    count: AtomicUsize,
-    free: Lock<Free>,
+    /// The octets in free pages.
+    free: AtomicUsize,
+    runs: Lock<Runs>,
 }
 
-/// A lock that a core takes when it takes a tract, or gives some back.
+/// A lock that a core takes when it takes pages, or gives some back.
 #[expect(clippy::disallowed_types, reason = "a tract has room for more leases than a turn makes")]
 type Lock<T> = std::sync::Mutex<T>;
-
-/// Which tracts are free.
-#[derive(Debug)]
-struct Free {
-    tracts: Vec<bool>,
-    /// There is none before this one.
-    from: usize,
-}
 
 impl Reservoir {
     /// Maps a region, and fills it with pages. Its size is rounded up to whole tracts.
@@ -50,17 +42,19 @@ impl Reservoir {
     pub fn new(config: &PoolConfig) -> Result<Self, PoolError> {
         let too_large = || PoolError::TooLarge { bytes: config.bytes };
         let bytes = config.bytes.max(1).checked_next_multiple_of(TRACT).ok_or_else(too_large)?;
-        u32::try_from(bytes / PAGE).ok().filter(|&pages| pages < u32::MAX).ok_or_else(too_large)?;
+        let pages = u32::try_from(bytes / PAGE).ok().filter(|&pages| pages < u32::MAX);
+        let pages = pages.ok_or_else(too_large)?;
         let (region, report) = Region::new(bytes, config.pages, config.node)?;
-        let (count, tracts) = (bytes / TRACT, vec![true; bytes / TRACT]);
-        let free = Lock::new(Free { tracts, from: 0 });
-        let count = AtomicUsize::new(count);
-        Ok(Self(Arc::new(Tracts { region: Arc::new(region), report, count, free })))
+        let books = zeroes(pages as usize).ok_or_else(|| no_books(bytes))?;
+        let mut runs = Runs::none(books);
+        runs.take_in(0..pages);
+        let (region, free, runs) = (Arc::new(region), AtomicUsize::new(bytes), Lock::new(runs));
+        Ok(Self(Arc::new(Shared { region, report, free, runs })))
     }
 
-    /// Returns the number of octets that no pool has.
+    /// Returns the number of octets in pages that no pool has.
     pub fn free_bytes(&self) -> usize {
-        self.0.count.load(Ordering::Relaxed) * TRACT
+        self.0.free.load(Ordering::Relaxed)
     }
 
     pub(crate) fn region(&self) -> Arc<Region> {
@@ -71,36 +65,24 @@ impl Reservoir {
         &self.0.report
     }
 
-    /// Takes tracts that adjoin each other, with as many octets, and returns their pages.
+    /// Takes pages in a row: whole tracts, if there are such, else a run with `octets` at least.
     pub(crate) fn take(&self, octets: usize) -> Option<Range<u32>> {
-        let wanted = octets.div_ceil(TRACT).max(1);
-        if self.0.count.load(Ordering::Relaxed) < wanted {
+        let least = u32::try_from(octets.div_ceil(PAGE).max(1)).ok()?;
+        if self.free_bytes() < octets {
             return None;
         }
-        let mut free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let Free { tracts, from } = &mut *free;
-        *from += tracts[*from..].iter().take_while(|is_free| !**is_free).count();
-        let mut start = *from;
-        while start + wanted <= tracts.len() {
-            match tracts[start..start + wanted].iter().rposition(|is_free| !is_free) {
-                Some(taken) => start += taken + 1,
-                None => {
-                    tracts[start..start + wanted].fill(false);
-                    self.0.count.fetch_sub(wanted, Ordering::Relaxed);
-                    return Some(page_of(start)..page_of(start + wanted));
-                }
-            }
-        }
-        None
+        let mut runs = self.0.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = runs.give_up(least, least.checked_next_multiple_of(TRACT_PAGES)?)?;
+        self.0.free.fetch_sub(taken.len() * PAGE, Ordering::Relaxed);
+        Some(taken)
     }
 
-    /// Takes back the tract that begins at a page.
-    pub(crate) fn give(&self, page: u32) {
-        let tract = (page / TRACT_PAGES) as usize;
-        let mut free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.tracts[tract] = true;
-        free.from = free.from.min(tract);
-        self.0.count.fetch_add(1, Ordering::Relaxed);
+    /// Takes back pages in a row.
+    pub(crate) fn give(&self, pages: Range<u32>) {
+        let octets = pages.len() * PAGE;
+        let mut runs = self.0.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.take_in(pages);
+        self.0.free.fetch_add(octets, Ordering::Relaxed);
     }
 }
 
@@ -108,12 +90,6 @@ impl fmt::Debug for Reservoir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reservoir").field("free_bytes", &self.free_bytes()).finish_non_exhaustive()
     }
-}
-
-/// Returns the first page of a tract.
-#[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
-const fn page_of(tract: usize) -> u32 {
-    tract as u32 * TRACT_PAGES
 }
 
 #[cfg(test)]

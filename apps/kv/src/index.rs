@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
-use haulage::cores::entries::{Entries, Key, Unstored};
+use haulage::cores::entries::{Entries, Entry, Key, Mark, Other, Unstored};
 use haulage::sys::shared::prefetch_value;
 
 /// A map from keys, kept as `K`, to values, for one core.
@@ -50,14 +50,16 @@ impl<K: Key, V> Index<K, V> {
 
     /// Stores `value` under `key`.
     ///
-    /// `keep` makes the copy of a new key, and `look` sees the value that was there. Fails, and changes nothing, if the index is full or
-    /// `keep` returns `None`; the value comes back.
+    /// `keep` makes the copy of a new key, and `look` sees the value that was there. `tell` sees the new key and the value where others
+    /// find them, with the number of that place, which the key has until it is removed. Fails, and changes nothing, if the index is full or `keep` returns `None`; the
+    /// value comes back.
     pub fn put<T>(
         &mut self,
         key: &[u8],
         mut value: V,
         keep: impl FnOnce(&[u8]) -> Option<K>,
         look: impl Fn(&V) -> T,
+        tell: impl Fn(u32, Option<&K>, &V),
     ) -> Result<Stored<T>, Unkept<V>> {
         let hash = self.seed.hash(key);
         let mut keep = Some(keep);
@@ -67,7 +69,10 @@ impl<K: Key, V> Index<K, V> {
             if let Some(found) = self.entries.find(hash, key) {
                 let (at, before) = (found.at, look(found.entry.value()));
                 match self.entries.replace(at, value) {
-                    Ok(()) => return Ok(Stored { place: at.place(), before: Some(before) }),
+                    Ok(entry) => {
+                        tell(at.place(), None, entry.value());
+                        return Ok(Stored { before: Some(before) });
+                    }
                     Err(Unstored::Full(value)) => return Err(Unkept::Full(value)),
                     Err(Unstored::Changed(again)) => value = again,
                 }
@@ -79,9 +84,10 @@ impl<K: Key, V> Index<K, V> {
             let copy = kept.take().or_else(|| keep.take().and_then(|keep| keep(key)));
             let Some(copy) = copy else { return Err(Unkept::NoKey(value)) };
             match self.entries.insert(hash, copy, value) {
-                Ok(place) => {
+                Ok((place, entry)) => {
+                    tell(place, Some(entry.key()), entry.value());
                     self.balance += 1;
-                    return Ok(Stored { place, before: None });
+                    return Ok(Stored { before: None });
                 }
                 Err(Unstored::Full((_, value))) => return Err(Unkept::Full(value)),
                 Err(Unstored::Changed((copy, again))) => (kept, value) = (Some(copy), again),
@@ -93,6 +99,24 @@ impl<K: Key, V> Index<K, V> {
     /// The octets of the key must stay as they are: the place is found by their hash.
     pub fn alone_mut(&mut self, place: u32) -> Option<(&mut K, &mut V)> {
         self.entries.alone_mut(place)
+    }
+
+    /// Returns the key and the value at a place, if there are any, as other cores may read them.
+    pub fn look(&self, place: u32) -> Option<(Mark, &Entry<K, V>)> {
+        self.entries.look(place)
+    }
+
+    /// Puts another value, or copy of the key and value, where some were looked at.
+    ///
+    /// # Errors
+    /// As for [`Entries::exchange`].
+    pub fn exchange(&mut self, mark: Mark, with: Other<K, V>) -> Result<(), Unstored<Other<K, V>>> {
+        self.entries.exchange(mark, with)
+    }
+
+    /// Returns whether this core has replaced or removed what other cores may read still.
+    pub fn is_awaiting(&self) -> bool {
+        self.entries.is_awaiting()
     }
 
     /// Removes `key`. Returns what `look` makes of the value that was stored under it, or `None` if there was none.
@@ -149,7 +173,7 @@ impl<K: Key, V> Index<K, V> {
         let places = u32::try_from(self.entries.places()).unwrap_or(u32::MAX);
         let end = at.saturating_add(u32::try_from(most).unwrap_or(u32::MAX)).min(places);
         for place in at..end {
-            if let Some(entry) = self.entries.look(place)
+            if let Some((_, entry)) = self.entries.look(place)
                 && take(entry.key()).is_break()
             {
                 return Some(place);
@@ -196,8 +220,6 @@ impl<K, V> fmt::Debug for Index<K, V> {
 /// A value was stored.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stored<T> {
-    /// The number of the place, which the key has until it is removed.
-    pub place: u32,
     /// What was there.
     pub before: Option<T>,
 }

@@ -23,9 +23,10 @@ use haulage_proto::xdr::{Reader, Truncated};
 pub use self::answered::Answered;
 use self::leases::{KeyLease, Value};
 use self::others::{Others, What};
+use self::waiting::{Given, Waiter, Waiting};
 pub use self::watches::Counts;
 use self::watches::Watches;
-use crate::index::{Index, Seed, Stored, Unkept};
+use crate::index::{self, Index, Seed, Stored};
 use crate::protocol::encode_too_long;
 use crate::protocol::many::{CHUNKS_MAX, RESULTS_MAX};
 use crate::protocol::watch::{self, State};
@@ -36,6 +37,7 @@ mod asked;
 mod leases;
 mod many;
 mod others;
+mod waiting;
 mod watches;
 
 /// Returns the binding. Its DDP-eligible items are the values of the results of GET and MGET, and of the arguments of PUT
@@ -71,6 +73,7 @@ pub struct KvService {
     memory: u64,
     /// The other cores, if there are any.
     others: Option<Others>,
+    waiting: Waiting,
 }
 
 /// What one core of a server has of its keys and values, to be taken to the thread of that core.
@@ -123,7 +126,8 @@ impl KvService {
     pub fn of(part: KvPart) -> Self {
         let KvPart { index, seed, value_max, memory, others } = part;
         let (mover, watches, answered) = (Mover::new(), Watches::new(seed), Answered::default());
-        Self { index, mover, watches, answered, value_bytes: 0, value_max, memory, others }
+        let (value_bytes, waiting) = Default::default();
+        Self { index, mover, watches, answered, value_bytes, value_max, memory, others, waiting }
     }
 
     /// Returns the octets of keys and values that were moved since the start.
@@ -163,10 +167,12 @@ impl KvService {
         value_bytes.saturating_add(usable_bytes).min(self.room())
     }
 
-    /// Returns how much memory keys and values can take that this core tells of, in octets: free pages, and if they can be
-    /// moved those that moving makes free.
+    /// Returns how much memory keys and values can take that this core tells of, in octets: free pages, and those that moving makes
+    /// free. Of those that no core has the first one tells.
     pub fn usable_bytes(&self, cx: &Cx<'_>) -> u64 {
-        if self.is_alone() { cx.room_bytes() as u64 } else { self.unmoved_bytes(cx) }
+        let pool = cx.pool();
+        let is_first = cx.core() == CoreNumber::FIRST;
+        (if is_first { pool.room_bytes() } else { pool.own_room_bytes() }) as u64
     }
 
     /// Returns the octets of free pages that this core tells of. Of those that no core has the first one tells.
@@ -244,36 +250,40 @@ impl KvService {
     fn put(
         &mut self,
         cx: &mut Cx<'_>,
+        token: CallToken,
         arguments: &mut Arguments<'_>,
         reply: &mut Reply,
-    ) -> Result<(), Stop> {
+    ) -> Result<Outcome, Stop> {
         let key = arguments.opaque(KEY_MAX)?;
-        let value = self.take_value(cx, arguments)??;
+        let value = self.take_value(arguments)??;
         end(arguments)?;
-        self.keep(cx, key, value)?;
-        reply.results(|w| w.u32(OK));
-        Ok(())
+        match self.keep(cx, key, value) {
+            Ok(()) => {
+                reply.results(|w| w.u32(OK));
+                Ok(Outcome::Done)
+            }
+            Err(Unkept::Refused(refusal)) => Err(refusal.into()),
+            Err(Unkept::Lacks(value)) => {
+                let mut waiter = Waiter::new(cx, (token, Procedure::Put), Vec::new());
+                waiter.push(key, Ok(value));
+                Ok(self.wait(waiter, reply))
+            }
+        }
     }
 
-    /// Takes a value out of the arguments, in memory in which it can stay.
-    fn take_value(
-        &mut self,
-        cx: &mut Cx<'_>,
-        arguments: &mut Arguments<'_>,
-    ) -> Result<Result<Value, Refusal>, Truncated> {
+    /// Takes a value out of the arguments.
+    fn take_value<'a>(
+        &self,
+        arguments: &mut Arguments<'a>,
+    ) -> Result<Result<Given<'a>, Refusal>, Truncated> {
         let too_large = Err(Refusal::TooLarge { max: self.value_max as u64 });
         Ok(match arguments.item(usize::MAX)? {
-            Argument::Placed(leases) => Value::new(leases).ok_or(Refusal::NoSpace),
-            Argument::Unreduced([]) => Ok(Value::Empty),
+            Argument::Placed(leases) => {
+                Value::new(leases).map(Given::Value).ok_or(Refusal::NoSpace)
+            }
+            Argument::Unreduced([]) => Ok(Given::Value(Value::Empty)),
             Argument::Unreduced(bytes) if bytes.len() > self.value_max => too_large,
-            Argument::Unreduced(bytes) => match self.leases(cx, bytes.len()) {
-                None => Err(Refusal::NoSpace),
-                Some(mut leases) => {
-                    leases.copy_from_slice(bytes);
-                    cx.count_unreduced(bytes.len() as u64);
-                    Value::new(leases).ok_or(Refusal::NoSpace)
-                }
-            },
+            Argument::Unreduced(bytes) => Ok(Given::Octets(bytes)),
             Argument::Refused { why: NotFetched::TooLarge, .. } => too_large,
             Argument::Refused { why: NotFetched::NoMemory | NotFetched::Busy, .. } => {
                 Err(Refusal::NoSpace)
@@ -282,13 +292,26 @@ impl KvService {
     }
 
     /// Keeps a value under a key, if it is one, in place of the value that was there.
-    fn keep(&mut self, cx: &Cx<'_>, key: &[u8], value: Value) -> Result<(), Refusal> {
+    fn keep<'a>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        key: &[u8],
+        value: Given<'a>,
+    ) -> Result<(), Unkept<'a>> {
+        let value = match value {
+            Given::Value(value) => value,
+            Given::Octets(bytes) => {
+                let mut leases = self.leases(cx, bytes.len()).map_err(|lack| match lack {
+                    Lack::Now => Unkept::Lacks(Given::Octets(bytes)),
+                    Lack::Final => Unkept::Refused(Refusal::NoSpace),
+                })?;
+                leases.copy_from_slice(bytes);
+                cx.count_unreduced(bytes.len() as u64);
+                Value::new(leases).ok_or(Unkept::Refused(Refusal::NoSpace))?
+            }
+        };
         let added = value.len();
-        let Stored { place, before } = self.store(cx, key, value)?;
-        self.index.tag_value(place);
-        if before.is_none() {
-            self.index.tag_key(place);
-        }
+        let Stored { before } = self.store(cx, key, value)?;
         self.value_bytes = self.value_bytes.wrapping_add(added).wrapping_sub(before.unwrap_or(0));
         self.answered.stored += 1;
         self.changed(key, State::Set { length: added });
@@ -303,7 +326,12 @@ impl KvService {
     }
 
     /// Stores a value, if there is room for its key. Only octets under which nothing is stored need to be told from a key.
-    fn store(&mut self, cx: &Cx<'_>, key: &[u8], value: Value) -> Result<Stored<u64>, Refusal> {
+    fn store<'a>(
+        &mut self,
+        cx: &Cx<'_>,
+        key: &[u8],
+        value: Value,
+    ) -> Result<Stored<u64>, Unkept<'a>> {
         let filled = |lease: Option<Local>| {
             let mut lease = lease?;
             lease.bytes_mut().copy_from_slice(key);
@@ -313,38 +341,67 @@ impl KvService {
             Key::new(key).ok()?;
             filled(cx.pool().lease_as(key.len(), Density::Full))
         };
-        let full = Refusal::KeysFull { max: self.keys_max() };
-        let unkept = match self.index.put(key, value, at_once, Value::len) {
+        let tag = |place, key: Option<&KeyLease>, value: &Value| {
+            value.tag(place);
+            if let Some(Some(key)) = key {
+                key.tag(place);
+            }
+        };
+        let unkept = match self.index.put(key, value, at_once, Value::len, tag) {
             Ok(stored) => return Ok(stored),
             Err(unkept) => unkept,
         };
         Key::new(key)?;
-        let Unkept::NoKey(value) = unkept else { return Err(full) };
-        let lease = self.leases(cx, key.len()).and_then(|leases| leases.into_one().ok());
-        self.index.put(key, value, |_| filled(lease), Value::len).map_err(|unkept| match unkept {
-            Unkept::Full(_) => full,
-            Unkept::NoKey(_) => Refusal::NoSpace,
+        let value = match unkept {
+            index::Unkept::NoKey(value) => value,
+            index::Unkept::Full(value) => return Err(self.full(value)),
+        };
+        let lease = match self.leases(cx, key.len()) {
+            Ok(leases) => leases.into_one().ok(),
+            Err(Lack::Now) => return Err(Unkept::Lacks(Given::Value(value))),
+            Err(Lack::Final) => None,
+        };
+        let stored = self.index.put(key, value, |_| filled(lease), Value::len, tag);
+        stored.map_err(|unkept| match unkept {
+            index::Unkept::Full(value) => self.full(value),
+            index::Unkept::NoKey(_) => Unkept::Refused(Refusal::NoSpace),
         })
     }
 
+    /// Says what becomes of a value for whose key there is no room: there may be some once other cores have turned.
+    #[cold]
+    fn full<'a>(&self, value: Value) -> Unkept<'a> {
+        if self.index.is_awaiting() {
+            return Unkept::Lacks(Given::Value(value));
+        }
+        Unkept::Refused(Refusal::KeysFull { max: self.keys_max() })
+    }
+
     /// Leases memory for what came in a message, and makes room for it if need be.
-    fn leases(&mut self, cx: &Cx<'_>, length: usize) -> Option<Leases> {
-        for _ in 0..STEPS_PER_CALL {
-            let leases = cx.pool().leases(length, Density::Full);
-            if leases.is_some() {
-                return leases;
+    fn leases(&mut self, cx: &Cx<'_>, length: usize) -> Result<Leases, Lack> {
+        for step in 0..STEPS_PER_CALL {
+            if let Some(leases) = cx.pool().leases(length, Density::Full) {
+                return Ok(leases);
             }
-            if let Some(others) = &mut self.others {
-                // What was replaced may be free by now, and others may give back what they do not need.
-                self.index.pass();
-                others.want();
-                break;
-            }
-            if self.mover.step(cx.pool(), &mut self.index, length) == Step::Full {
-                break;
+            match self.make_more(cx, length) {
+                Step::Full => break,
+                // What was replaced may have been free by the first try. All else takes the turns of other cores.
+                Step::More if step > 0 && !self.is_alone() => return Err(Lack::Now),
+                Step::More | Step::Room => {}
             }
         }
-        cx.pool().leases(length, Density::Any)
+        cx.pool().leases(length, Density::Any).ok_or(Lack::Final)
+    }
+
+    /// Does something to make room for a lease of `octets`.
+    fn make_more(&mut self, cx: &Cx<'_>, octets: usize) -> Step {
+        let passes = self.index.pass();
+        let step = self.mover.step(cx.pool(), &mut self.index, octets);
+        let others = self.others.as_mut();
+        if step == Step::Full && (passes || others.is_some_and(|others| others.want(cx.now()))) {
+            return Step::More;
+        }
+        step
     }
 
     fn del(&mut self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
@@ -422,7 +479,7 @@ impl Service for KvService {
     }
 
     fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
-        let worked = if self.is_alone() { false } else { self.index.pass() | self.hear(cx) };
+        let worked = !self.is_alone() && self.index.pass() | self.hear(cx) | self.go_on(cx);
         self.watches.tell(cx) | worked
     }
 
@@ -435,10 +492,7 @@ impl Service for KvService {
     }
 
     fn make_room(&mut self, cx: &mut Cx<'_>, octets: usize) -> bool {
-        match &mut self.others {
-            None => self.mover.step(cx.pool(), &mut self.index, octets) == Step::More,
-            Some(others) => self.index.pass() | others.want(),
-        }
+        self.make_more(cx, octets) == Step::More
     }
 
     fn foresee<'a>(&mut self, calls: impl Iterator<Item = Foreseen<'a>>) {
@@ -452,7 +506,10 @@ impl Service for KvService {
         let done = match Procedure::from_number(call.procedure) {
             Some(Procedure::Null) => end(arguments),
             Some(Procedure::Get) => self.get(cx, arguments, reply),
-            Some(Procedure::Put) => self.put(cx, arguments, reply),
+            Some(Procedure::Put) => match self.put(cx, call.token, arguments, reply) {
+                Ok(Outcome::Later) => return Outcome::Later,
+                stored => stored.map(drop),
+            },
             Some(Procedure::Del) => self.del(arguments, reply),
             Some(which @ (Procedure::Stat | Procedure::Figures)) => match end(arguments) {
                 Ok(()) => {
@@ -463,7 +520,10 @@ impl Service for KvService {
             },
             Some(Procedure::Keys) => self.keys(arguments, reply),
             Some(Procedure::MGet) => self.get_many(cx, arguments, reply),
-            Some(Procedure::MPut) => self.put_many(cx, arguments, reply),
+            Some(Procedure::MPut) => match self.put_many(cx, call.token, arguments, reply) {
+                Ok(Outcome::Later) => return Outcome::Later,
+                stored => stored.map(drop),
+            },
             Some(Procedure::Watch) => self.watch(cx, call.connection, arguments, reply),
             None => return Outcome::Failed(AcceptStat::ProcUnavail),
         };
@@ -480,8 +540,11 @@ impl Service for KvService {
     }
 
     fn resume(&mut self, _: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
-        match self.others.as_mut().and_then(|others| others.told(token)) {
-            Some(told) => self.tell(told, reply),
+        if let Some(told) = self.others.as_mut().and_then(|others| others.told(token)) {
+            return self.tell(told, reply);
+        }
+        match self.waited(token) {
+            Some(call) => self.answer_waiter(call, reply),
             None => Outcome::Later,
         }
     }
@@ -544,6 +607,29 @@ enum Stop {
     Garbage,
     /// The program refuses the Call.
     Refused(Refusal),
+}
+
+/// The reason that a value was not stored.
+#[derive(Debug)]
+enum Unkept<'a> {
+    Refused(Refusal),
+    /// There may be memory for it later.
+    Lacks(Given<'a>),
+}
+
+impl From<Refusal> for Unkept<'_> {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// The reason that there is no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lack {
+    /// There is none now.
+    Now,
+    /// There is none, and none is to be expected.
+    Final,
 }
 
 impl From<Truncated> for Stop {

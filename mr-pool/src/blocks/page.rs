@@ -15,23 +15,23 @@ pub(crate) struct Block {
 
 /// The state of one page.
 ///
-/// Only the ends of a run are kept up to date: its head gives the kind of the run, and the last
-/// page of a free run refers to the head, so that neighbours can merge. The state of pages inside a
-/// run may be out of date.
+/// The head of a run gives its kind, and the last page of a free run refers to the head, so that neighbours can merge. All
+/// other pages are held.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(crate) enum Page {
-    /// Any other page of a run in use, or one of a tract that the pool does not have. All octets are zero, but for padding.
+    /// Any other page of a run, or one that the pool does not have. All octets are zero, but for padding.
     Held = 0,
     /// The head of a free run.
     Free { pages: u32, prev: u32, next: u32 },
     /// The last page of a free run longer than one page.
     FreeEnd { first: u32 },
-    /// The head of a run that is one block: the class that the block would have in a slab, and whether it has a tag.
-    Run { pages: u32, spilled: Option<Class>, is_tagged: bool },
+    /// The head of a run that is one block, and whether it has a tag. If the block would be in a slab, had there been one: the class
+    /// of that, and its neighbours in the list of such runs.
+    Run { pages: u32, spilled: Option<Class>, is_tagged: bool, prev: u32, next: u32 },
     /// The head of a slab: one bit per free block, one per block with a tag, and its neighbours in the list of slabs
-    /// with room.
-    Slab { class: Class, prev: u32, next: u32, free: u64, tagged: u64 },
+    /// with room. One whose blocks are to go elsewhere is not in the list.
+    Slab { class: Class, is_leaving: bool, prev: u32, next: u32, free: u64, tagged: u64 },
 }
 
 // The books of a page, its returned bits (8), its link in the return stack (4) and its count (8) are at

@@ -1,13 +1,15 @@
 //! Page runs by two-level segregated fit: eight bins per doubling, a bitmap to find the first occupied bin, and tags at
 //! both ends of free runs to merge neighbours.
 
+use std::ops::Range;
+
 use super::class::{bin_above, bin_of, bin_start};
 use super::page::{NONE, Page};
 use crate::table::table;
 
 /// The free and used runs of one region's pages.
 #[derive(Debug)]
-pub(super) struct Runs {
+pub(crate) struct Runs {
     pages: Box<[Page]>,
     /// The first free run of each bin.
     heads: [u32; BINS],
@@ -21,7 +23,7 @@ pub(super) struct Runs {
 impl Runs {
     /// Creates the state of one free run of all `pages`. Returns `None` if there is no memory for
     /// it.
-    pub(super) fn new(pages: u32) -> Option<Self> {
+    pub(crate) fn new(pages: u32) -> Option<Self> {
         let mut runs = Self::none(table(pages as usize, || Page::Held)?);
         if pages > 0 {
             runs.give(0, pages);
@@ -30,44 +32,23 @@ impl Runs {
     }
 
     /// Creates the state of pages of which none is free. All are held.
-    pub(super) const fn none(pages: Box<[Page]>) -> Self {
+    pub(crate) const fn none(pages: Box<[Page]>) -> Self {
         let (heads, occupied) = ([NONE; BINS], [0; BINS / 64]);
         Self { pages, heads, occupied, free: 0, cursor: 0 }
     }
 
-    /// Takes out as many free pages, which begin at a multiple of that, and returns the first. They are held from then on.
-    pub(super) fn give_up(&mut self, pages: u32) -> Option<u32> {
-        let (run, first) = self.aligned(pages)?;
-        let end = run + self.remove(run);
-        if run < first {
-            self.insert(run, first - run);
-        }
-        if first + pages < end {
-            self.insert(first + pages, end - first - pages);
-        }
+    /// Takes out free pages in a row, which are held from then on: `most` of them if there are as many, else as many as there are, if
+    /// these are `least` at least.
+    pub(crate) fn give_up(&mut self, least: u32, most: u32) -> Option<Range<u32>> {
+        let pages = most.min(self.largest().max(least));
+        let first = self.take(pages)?;
         *self.page_mut(first) = Page::Held;
-        *self.page_mut(first + pages - 1) = Page::Held;
-        self.free -= pages;
-        Some(first)
+        Some(first..first + pages)
     }
 
-    /// Finds a free run in which as many pages begin at a multiple of that. Returns the run, and the first of these pages. Examines a
-    /// few of the runs that are long enough.
-    fn aligned(&self, pages: u32) -> Option<(u32, u32)> {
-        for bin in (bin_of(pages)..BINS).rev() {
-            let mut run = self.heads[bin];
-            for _ in 0..RUNS_EXAMINED {
-                let Some(&Page::Free { pages: length, next, .. }) = self.page_at(run) else {
-                    break;
-                };
-                let first = run.next_multiple_of(pages);
-                if first + pages <= run + length {
-                    return Some((run, first));
-                }
-                run = next;
-            }
-        }
-        None
+    /// Takes in pages that are free from now on.
+    pub(crate) fn take_in(&mut self, pages: Range<u32>) {
+        self.give(pages.start, pages.end - pages.start);
     }
 
     /// Returns the number of pages.
@@ -83,7 +64,8 @@ impl Runs {
             self.insert(first + pages, found - pages);
         }
         *self.page_mut(first + pages - 1) = Page::Held;
-        *self.page_mut(first) = Page::Run { pages, spilled: None, is_tagged: false };
+        *self.page_mut(first) =
+            Page::Run { pages, spilled: None, is_tagged: false, prev: NONE, next: NONE };
         self.free -= pages;
         Some(first)
     }
@@ -91,13 +73,17 @@ impl Runs {
     /// Frees a run and merges it with its free neighbours.
     pub(super) fn give(&mut self, mut first: u32, mut pages: u32) {
         self.free += pages;
+        // No page within the merged run stays the end of one.
         if let Some(before) = self.free_before(first) {
             pages += self.remove(before);
+            *self.page_mut(first - 1) = Page::Held;
+            *self.page_mut(first) = Page::Held;
             first = before;
         }
         let after = first + pages;
         if let Some(Page::Free { .. }) = self.pages.get(after as usize) {
             pages += self.remove(after);
+            *self.page_mut(after) = Page::Held;
         }
         // A page within the merged run is no longer a head, where the cursor could stand.
         if self.cursor > first && self.cursor - first < pages {
@@ -132,7 +118,7 @@ impl Runs {
     }
 
     /// Returns the number of pages in free runs.
-    pub(super) const fn free_pages(&self) -> u32 {
+    pub(crate) const fn free_pages(&self) -> u32 {
         self.free
     }
 
@@ -226,7 +212,5 @@ impl Runs {
     }
 }
 
-/// The most runs of a bin that are examined for one that is aligned.
-const RUNS_EXAMINED: usize = 16;
 /// Bins for runs of up to 2^32 - 1 pages, rounded up to whole words of the bitmap.
 const BINS: usize = (bin_of(u32::MAX) + 1).next_multiple_of(64);

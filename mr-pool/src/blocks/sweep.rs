@@ -74,16 +74,25 @@ impl Blocks {
         free.max((free + self.mergeable_pages()).saturating_sub(self.reserve()))
     }
 
+    /// Returns the number of free pages, with all that moving blocks to other slabs can make free.
+    pub(crate) fn room_pages_by_leaving(&mut self) -> usize {
+        self.free_idle();
+        (self.runs.free_pages() + self.leaving.pages()) as usize + self.mergeable_pages()
+    }
+
     /// Returns the number of pages that would be free as well if the blocks of each class were in as few slabs as can
     /// hold them.
     fn mergeable_pages(&self) -> usize {
-        let mergeable = |class: Class| {
-            let Spilled { blocks, pages } = self.spilled[class.number()];
-            let taken = self.slabs[class.number()] * class.pages() + pages;
-            let needed = (self.out[class.number()] + blocks).div_ceil(class.blocks());
-            taken.saturating_sub(needed * class.pages()) as usize
-        };
-        (0..CLASSES).map(Class::nth).map(mergeable).sum()
+        (0..CLASSES).map(|number| self.mergeable_of(Class::nth(number)) as usize).sum()
+    }
+
+    /// Returns the number of pages that would be free as well if the blocks of a class were in as few slabs as can hold them.
+    pub(super) fn mergeable_of(&self, class: Class) -> u32 {
+        let Spilled { blocks, pages, .. } = self.spilled[class.number()];
+        let taken = self.slabs[class.number()] * class.pages() + pages;
+        let out = self.out[class.number()] - self.leaving.blocks_of(class);
+        let needed = (out + blocks).div_ceil(class.blocks());
+        taken.saturating_sub(needed * class.pages())
     }
 
     /// Notes that there was room: the next sweep may go a whole lap.

@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::Density;
 use crate::lease::Shared;
+use crate::size::PAGE;
 use crate::tests::{Rng, assert_all_home, pool};
+use crate::{Density, PagePreference, PoolConfig, Reservoir};
 
 /// Leases by tag, each full of octets that its number determines.
 #[derive(Default)]
@@ -16,6 +17,10 @@ struct Kept {
     missed: usize,
     /// Numbers of the leases that are being moved.
     moving: BTreeMap<u32, usize>,
+    /// Leases in whose place there are others, each with its number: other cores may read them.
+    replaced: Vec<(usize, Movable)>,
+    /// How many more leases may be replaced.
+    room: Option<usize>,
 }
 
 impl Kept {
@@ -78,6 +83,27 @@ impl Keeper for Kept {
     fn put(&mut self, tag: u32, _: LeasePlace, lease: Movable) {
         let number = self.moving.remove(&tag).expect("it was taken");
         self.slots[tag as usize] = Some((number, lease));
+    }
+
+    fn replace(
+        &mut self,
+        tag: u32,
+        place: LeasePlace,
+        again: &mut dyn FnMut(&[u8]) -> Option<Local>,
+    ) -> Replaced {
+        let found = self.slots[tag as usize].as_mut().filter(|(_, kept)| place_of(kept) == place);
+        let Some((number, kept)) = found else { return Replaced::Gone };
+        if self.room == Some(0) {
+            return Replaced::Stays;
+        }
+        self.room = self.room.map(|room| room - 1);
+        let Some(lease) = again(kept.bytes()) else { return Replaced::Stays };
+        let lease = match kept {
+            Movable::Local(_) => Movable::Local(lease),
+            Movable::Common(_) => Movable::Common(lease.into_common()),
+        };
+        self.replaced.push((*number, std::mem::replace(kept, lease)));
+        Replaced::Done
     }
 }
 
@@ -211,6 +237,119 @@ fn scattered_leases_leave_room_for_as_many_others_as_fit_without_them() {
             kept.check();
         }
     }
+}
+
+/// Makes a reservoir, and two pools that take memory from it.
+fn pools(bytes: usize) -> (Reservoir, [Pool; 2]) {
+    let config = PoolConfig { bytes, pages: PagePreference::Heap, node: None };
+    let reservoir = Reservoir::new(&config).unwrap();
+    let pools = [(); 2].map(|()| Pool::of(&reservoir).unwrap());
+    (reservoir, pools)
+}
+
+#[test]
+fn leases_that_others_read_keep_their_octets_until_they_are_let_go() {
+    let mut all = 0;
+    for seed in 0..if cfg!(miri) { 1 } else { 10 } {
+        let mut rng = Rng::new(seed);
+        let (reservoir, pools) = pools(2 << 20);
+        let mut cores = [(); 2].map(|()| (Mover::new(), Kept::default()));
+        for number in 0..if cfg!(miri) { 200 } else { 3000 } {
+            // Values of one kind for some time, and then of another.
+            let (length, who) =
+                ([900, 5000, 2000][number / 500 % 3] + rng.below(100), rng.below(2));
+            let ((mover, kept), pool) = (&mut cores[who], &pools[who]);
+            match rng.below(16) {
+                0..13 => {
+                    let density = [Density::Full, Density::Any][rng.below(4) / 3];
+                    if kept.keep(pool.lease_as(length, density), number).is_none() {
+                        _ = mover.step(pool, kept, length);
+                    }
+                }
+                13 if rng.below(4) == 0 => {
+                    let from = rng.below(kept.slots.len().max(1));
+                    let to = kept.slots.len().min(from + 40);
+                    (from..to).filter(|_| rng.below(4) > 0).for_each(|slot| kept.drop(slot));
+                }
+                13 | 14 => {
+                    for (number, lease) in kept.replaced.drain(..) {
+                        assert!(lease.bytes() == octets(number, lease.bytes().len()));
+                    }
+                    // Now and then there is no room for what is to be put in place of a lease.
+                    kept.room = [None, Some(rng.below(20))][rng.below(2)];
+                }
+                _ => _ = pool.give_back(rng.below(2) << 20),
+            }
+        }
+        all += cores.iter().map(|(mover, _)| mover.moved().leases).sum::<u64>();
+        cores.iter().for_each(|(_, kept)| kept.check());
+        drop(cores);
+        let back: usize = pools.iter().map(|pool| pool.give_back(0)).sum();
+        assert!(back > 0 && reservoir.free_bytes() == 2 << 20, "{seed}");
+    }
+    assert!(all > 0, "nothing was moved");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes long")]
+fn what_scattered_leases_leave_free_is_another_cores() {
+    for length in [64, 700, 1100, 2300, 3500, 9000, 18_000] {
+        let (_, [pool, other]) = pools(BYTES);
+        let (mut mover, mut kept) = (Mover::new(), Kept::default());
+        while kept.keep(pool.lease_as(length, Density::Full), 1).is_some() {}
+        let count = kept.slots.len();
+        (0..count).filter(|slot| slot % 8 != 0).for_each(|slot| kept.drop(slot));
+        assert!(pool.room_bytes() > BYTES * 5 / 6, "{length}: {}", pool.room_bytes());
+        let mut given = 0;
+        while mover.step(&pool, &mut kept, usize::MAX) == Step::More {
+            kept.replaced.clear();
+            given += pool.give_back(0);
+        }
+        assert!(given > BYTES * 5 / 6, "{length}: {given}");
+        assert_eq!(other.leases(given, Density::Any).map(|leases| leases.len()), Some(given));
+        kept.check();
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes long")]
+fn leases_in_pages_of_their_own_go_to_slabs_when_these_have_room() {
+    let (_, [pool, _]) = pools(BYTES);
+    let (mut mover, mut kept) = (Mover::new(), Kept::default());
+    // Runs of 17 pages, where a slab of four leases, which has 18, finds no room.
+    let runs: Vec<_> = std::iter::from_fn(|| pool.lease(17 * PAGE)).collect();
+    let apart: Vec<_> = runs.into_iter().skip(1).step_by(2).collect();
+    assert!(pool.lease_as(18_000, Density::Full).is_none());
+    while kept.keep(pool.lease(18_000), 1).is_some() {}
+    let alone = kept.slots.len();
+    assert!(alone > 3 * (apart.len() - 1), "{alone} in {}", apart.len());
+    drop(apart);
+    let free = BYTES - alone.div_ceil(4) * 18 * PAGE;
+    assert!(pool.free_bytes() < free && pool.room_bytes() == free, "{}", pool.room_bytes());
+    while mover.step(&pool, &mut kept, usize::MAX) == Step::More {
+        kept.replaced.clear();
+    }
+    assert_eq!(pool.free_bytes(), free);
+    kept.check();
+}
+
+#[test]
+fn a_slab_that_its_leases_cannot_leave_has_room_again() {
+    let (_, [pool, _]) = pools(2 << 20);
+    let (mut mover, mut kept) = (Mover::new(), Kept::default());
+    while kept.keep(pool.lease_as(1000, Density::Full), 1).is_some() {}
+    let count = kept.slots.len();
+    (0..count).filter(|slot| slot % 4 != 0).for_each(|slot| kept.drop(slot));
+    kept.room = Some(0);
+    assert_eq!(mover.step(&pool, &mut kept, 4096), Step::Full);
+    // Some leave, and the others stay: what is free there is of use at once, and what is left when it has been let go.
+    kept.room = Some(1);
+    _ = mover.step(&pool, &mut kept, 4096);
+    assert_eq!((kept.replaced.len(), mover.moved().leases), (1, 1));
+    kept.replaced.clear();
+    while kept.keep(pool.lease_as(1000, Density::Full), 1).is_some() {}
+    assert_eq!(kept.slots.iter().flatten().count(), count);
+    kept.check();
 }
 
 const BYTES: usize = 4 << 20;

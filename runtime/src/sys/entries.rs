@@ -186,8 +186,7 @@ struct Taken {
 /// The word of an entry, as it was when the entry was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
-    place: u32,
-    word: u64,
+    mark: Mark,
     /// The number of lines before that of the word, from the home of the key on.
     passes: u32,
 }
@@ -195,8 +194,24 @@ pub struct At {
 impl At {
     /// Returns the number of the word, which the entry has until it is removed.
     pub const fn place(self) -> u32 {
-        self.place
+        self.mark.place
     }
+}
+
+/// The word of an entry, as it was when the entry was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    place: u32,
+    word: u64,
+}
+
+/// What is put in the place of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Other<K, V> {
+    /// Another value.
+    Value(V),
+    /// Another key with the same octets, and another value.
+    Both(K, V),
 }
 
 /// An entry that was found.
@@ -207,6 +222,9 @@ pub struct Found<'a, K, V> {
     /// The key and the value.
     pub entry: &'a Entry<K, V>,
 }
+
+/// An entry that was inserted, with the number of its word.
+pub type Placed<'a, K, V> = (u32, &'a Entry<K, V>);
 
 /// Why something was not stored, with what it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,10 +303,8 @@ impl<K: Key, V> Entries<K, V> {
                     // borrowed.
                     let entry = unsafe { shared.record(record) };
                     if entry.key.octets() == octets {
-                        return Some(Found {
-                            at: At { place: place(number, slot), word, passes },
-                            entry,
-                        });
+                        let mark = Mark { place: place(number, slot), word };
+                        return Some(Found { at: At { mark, passes }, entry });
                     }
                 }
             }
@@ -301,11 +317,12 @@ impl<K: Key, V> Entries<K, V> {
     }
 
     /// Returns the entry in a word, if there is one.
-    pub fn look(&self, place: u32) -> Option<&Entry<K, V>> {
+    pub fn look(&self, place: u32) -> Option<(Mark, &Entry<K, V>)> {
         self.read();
-        let record = record_of(self.shared.word(place)?.load(Ordering::Acquire))?;
+        let word = self.shared.word(place)?.load(Ordering::Acquire);
+        let record = record_of(word)?;
         // SAFETY: a word named the record while this core reads, and passing or resting wants `self`, which is borrowed.
-        Some(unsafe { self.shared.record(record) })
+        Some((Mark { place, word }, unsafe { self.shared.record(record) }))
     }
 
     /// Has the processor fetch what a search for a hash reads first.
@@ -330,26 +347,29 @@ impl<K: Key, V> Entries<K, V> {
     /// Returns whether there is a record for another entry.
     pub fn has_room(&mut self) -> bool {
         let Self { shared, own, .. } = self;
-        if own.free.len() <= own.kept {
-            own.stock(shared);
-        }
-        own.free.len() > own.kept
+        own.has_free(shared, own.kept)
     }
 
-    /// Puts another value in the place of the one that was found.
+    /// Returns whether this core has taken away records that other cores may read still.
+    pub fn is_awaiting(&self) -> bool {
+        !self.own.taken.is_empty()
+    }
+
+    /// Puts another value in the place of the one that was found. Returns the entry, which others find from now on.
     ///
     /// # Errors
     /// The value comes back if the entry is not as it was found any more, or there is no record for it.
     #[inline]
-    pub fn replace(&mut self, at: At, value: V) -> Result<(), Unstored<V>> {
+    pub fn replace(&mut self, at: At, value: V) -> Result<&Entry<K, V>, Unstored<V>> {
         self.read();
         let Self { shared, own, .. } = self;
-        let (Some(word), Some(old)) = (shared.word(at.place), record_of(at.word)) else {
+        let Mark { place, word: named_before } = at.mark;
+        let (Some(word), Some(old)) = (shared.word(place), record_of(named_before)) else {
             return Err(Unstored::Changed(value));
         };
         let Some(new) = own.take_free(shared, 0) else { return Err(Unstored::Full(value)) };
         // Acquire: the record was written before.
-        if word.load(Ordering::Acquire) != at.word {
+        if word.load(Ordering::Acquire) != named_before {
             own.give_back(shared, new);
             return Err(Unstored::Changed(value));
         }
@@ -360,11 +380,11 @@ impl<K: Key, V> Entries<K, V> {
         let key = unsafe { ptr::read(key) };
         // SAFETY: the record is free, for this core alone.
         unsafe { shared.fill(new, Entry { key, value }) };
-        let named = word_of(at.word >> u32::BITS, new);
-        if word.compare_exchange(at.word, named, CHANGE, Ordering::Relaxed).is_ok() {
+        if shared.rename(word, named_before, new) {
             // SAFETY: this core took it out of its word just now, and nothing is borrowed of what it has read.
             unsafe { own.take_away(shared, Taken { record: old, keeps_key: true }) };
-            return Ok(());
+            // SAFETY: the word named the record just now, while this core reads, and passing wants `self`, which is borrowed.
+            return Ok(unsafe { shared.record(new) });
         }
         // SAFETY: nobody has found the record, which is filled.
         let Entry { key, value } = unsafe { shared.empty(new) };
@@ -374,11 +394,57 @@ impl<K: Key, V> Entries<K, V> {
         Err(Unstored::Changed(value))
     }
 
-    /// Inserts an entry, unless there is one with the same key, whose hash is this. Returns the number of its word.
+    /// Puts another value, or another copy of the key and another value, in the place of an entry that was looked at, unless few
+    /// records are free: those are left for new values.
+    ///
+    /// # Errors
+    /// What was to be put there comes back if the entry is not as it was any more, or there is no record for it.
+    pub fn exchange(&mut self, mark: Mark, with: Other<K, V>) -> Result<(), Unstored<Other<K, V>>> {
+        if !self.own.has_free(&self.shared, self.own.kept.div_ceil(2)) {
+            return Err(Unstored::Full(with));
+        }
+        let (key, value) = match with {
+            Other::Value(value) => {
+                let replaced = self.replace(At { mark, passes: 0 }, value).map(drop);
+                return replaced.map_err(|unstored| match unstored {
+                    Unstored::Changed(value) => Unstored::Changed(Other::Value(value)),
+                    Unstored::Full(value) => Unstored::Full(Other::Value(value)),
+                });
+            }
+            Other::Both(key, value) => (key, value),
+        };
+        self.read();
+        let Self { shared, own, .. } = self;
+        let (Some(word), Some(old)) = (shared.word(mark.place), record_of(mark.word)) else {
+            return Err(Unstored::Changed(Other::Both(key, value)));
+        };
+        let Some(new) = own.take_free(shared, 0) else {
+            return Err(Unstored::Full(Other::Both(key, value)));
+        };
+        // SAFETY: the record is free, for this core alone.
+        unsafe { shared.fill(new, Entry { key, value }) };
+        if shared.rename(word, mark.word, new) {
+            // SAFETY: this core took it out of its word just now, and nothing is borrowed of what it has read.
+            unsafe { own.take_away(shared, Taken { record: old, keeps_key: false }) };
+            return Ok(());
+        }
+        // SAFETY: nobody has found the record, which is filled.
+        let Entry { key, value } = unsafe { shared.empty(new) };
+        own.give_back(shared, new);
+        Err(Unstored::Changed(Other::Both(key, value)))
+    }
+
+    /// Inserts an entry, unless there is one with the same key, whose hash is this. Returns the number of its word, and the entry,
+    /// which others find from now on.
     ///
     /// # Errors
     /// The key and the value come back if there is such an entry, or there is no record for them.
-    pub fn insert(&mut self, hash: u64, key: K, value: V) -> Result<u32, Unstored<(K, V)>> {
+    pub fn insert(
+        &mut self,
+        hash: u64,
+        key: K,
+        value: V,
+    ) -> Result<Placed<'_, K, V>, Unstored<(K, V)>> {
         self.read();
         let kept = self.own.kept;
         let Some(new) = self.own.take_free(&self.shared, kept) else {
@@ -403,20 +469,22 @@ impl<K: Key, V> Entries<K, V> {
         if inserted.is_err() {
             self.own.give_back(&self.shared, new);
         }
-        inserted
+        // SAFETY: the word named the record just now, while this core reads, and passing wants `self`, which is borrowed.
+        inserted.map(|place| (place, unsafe { self.shared.record(new) }))
     }
 
     /// Removes the entry that was found. Returns false if it is not as it was found any more.
     pub fn remove(&mut self, at: At) -> bool {
         self.read();
         let Self { shared, own, .. } = self;
-        let (Some(word), Some(record)) = (shared.word(at.place), record_of(at.word)) else {
+        let Mark { place, word: named } = at.mark;
+        let (Some(word), Some(record)) = (shared.word(place), record_of(named)) else {
             return false;
         };
-        if word.compare_exchange(at.word, 0, CHANGE, Ordering::Relaxed).is_err() {
+        if word.compare_exchange(named, 0, CHANGE, Ordering::Relaxed).is_err() {
             return false;
         }
-        let mut number = at.place as usize / PLACES;
+        let mut number = place as usize / PLACES;
         for _ in 0..at.passes {
             number = number.checked_sub(1).unwrap_or(shared.lines.len() - 1);
             shared.lines[number].passed.fetch_sub(1, Ordering::Relaxed);
@@ -490,13 +558,19 @@ impl<K, V> Entries<K, V> {
 }
 
 impl Own {
-    /// Takes a free record, unless only `kept` are free.
+    /// Returns whether more than `kept` records are free.
     #[inline]
-    fn take_free<K, V>(&mut self, shared: &Shared<K, V>, kept: usize) -> Option<u32> {
+    fn has_free<K, V>(&mut self, shared: &Shared<K, V>, kept: usize) -> bool {
         if self.free.len() <= kept {
             self.stock(shared);
         }
-        if self.free.len() > kept { self.free.pop() } else { None }
+        self.free.len() > kept
+    }
+
+    /// Takes a free record, unless only `kept` are free.
+    #[inline]
+    fn take_free<K, V>(&mut self, shared: &Shared<K, V>, kept: usize) -> Option<u32> {
+        if self.has_free(shared, kept) { self.free.pop() } else { None }
     }
 
     /// Takes some of the spare records: as many as are wanted to have those that the core keeps, and a batch.
@@ -572,6 +646,13 @@ impl<K, V> Shared<K, V> {
     fn word(&self, place: u32) -> Option<&AtomicU64> {
         let place = place as usize;
         self.lines.get(place / PLACES)?.words.get(place % PLACES)
+    }
+
+    /// Has a word name another record, which is filled, if it still is as it was. Returns whether it is.
+    #[inline]
+    fn rename(&self, word: &AtomicU64, before: u64, record: u32) -> bool {
+        let named = word_of(before >> u32::BITS, record);
+        word.compare_exchange(before, named, CHANGE, Ordering::Relaxed).is_ok()
     }
 
     #[inline]

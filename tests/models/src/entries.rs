@@ -6,7 +6,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use crate::check;
-use crate::sys::entries::{Entries, Sizes, Unstored};
+use crate::sys::entries::{Entries, Other, Sizes, Unstored};
 
 /// A value, whose memory is read by who finds it, and written by who drops it.
 struct Value {
@@ -55,7 +55,7 @@ fn find(table: &Table, key: u8) -> Option<u64> {
 }
 
 fn insert(table: &mut Table, key: u8, value: Value) -> Result<u32, Unstored<([u8; 1], Value)>> {
-    table.insert(key.into(), [key], value)
+    table.insert(key.into(), [key], value).map(|(place, _)| place)
 }
 
 /// Has a value replace whatever there is. Returns what there was, or `None` if another core was faster.
@@ -105,6 +105,28 @@ pub fn each_value_is_taken_away_once() {
         assert!(replaced.is_some() || removed, "one of them was first");
         assert_eq!(left, if removed { None } else { Some(2) });
         assert_eq!(find(&one, 1), left);
+    });
+}
+
+/// A core that puts another copy of a key and a value in the place of an entry takes the old ones away, or another core that
+/// replaces the value is faster and nothing that was moved comes back.
+pub fn a_copy_replaces_what_is_there_or_nothing() {
+    of_cores(|[mut one, mut other]: [Table; 2], alive| {
+        insert(&mut one, 1, Value::new(1, alive)).ok().expect("there is room");
+        let value = Value::new(2, alive);
+        let replacing = thread::spawn(move || {
+            let replaced = replace(&mut other, 1, value);
+            other.pass();
+            replaced
+        });
+        let (mark, entry) = one.look(0).expect("it is there");
+        let copy = Value::new(entry.value().read(), alive);
+        let moved = one.exchange(mark, Other::Both([1], copy)).is_ok();
+        one.pass();
+        let replaced = replacing.join().expect("it ends");
+        let left = find(&one, 1).expect("it is there");
+        assert!(moved || replaced.is_some(), "one of them was first");
+        assert_eq!(left, if replaced.is_some() { 2 } else { 1 });
     });
 }
 

@@ -15,6 +15,7 @@ models! {
     a_core_that_sleeps_is_woken_for_every_post
     what_is_read_is_not_freed
     each_value_is_taken_away_once
+    a_copy_replaces_what_is_there_or_nothing
     a_key_is_inserted_once
     every_block_comes_home_once
     a_block_can_be_sent_home_again_at_once

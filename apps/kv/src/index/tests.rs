@@ -24,7 +24,7 @@ fn put<V: Copy>(
     key: &[u8],
     value: V,
 ) -> Result<Option<V>, Unkept<V>> {
-    index.put(key, value, keep, |before| *before).map(|stored| stored.before)
+    index.put(key, value, keep, |before| *before, |_, _, _| ()).map(|stored| stored.before)
 }
 
 fn keep(key: &[u8]) -> Option<Vec<u8>> {
@@ -101,10 +101,11 @@ fn a_full_index_still_overwrites_and_takes_new_keys_once_there_is_room() {
     assert_eq!((index.capacity(), put(&mut index, b"a", 1)), (2, Ok(None)));
     assert_eq!(put(&mut index, b"b", 2), Ok(None));
     assert_eq!(put(&mut index, b"c", 3), Err(Unkept::Full(3)));
-    let again = index.put(b"a", 4, |_| unreachable!("the key is there"), |before| *before);
+    let there = |_: &[u8]| unreachable!("the key is there");
+    let again = index.put(b"a", 4, there, |before| *before, |_, _, _| ());
     assert_eq!(again.map(|stored| stored.before), Ok(Some(1)));
     assert_eq!(index.remove(b"b", |value| *value), Some(2));
-    let no_key = index.put(b"c", 3, |_| None, |_| ());
+    let no_key = index.put(b"c", 3, |_| None, |_| (), |_, _, _| ());
     assert_eq!(no_key, Err(Unkept::NoKey(3)), "no memory for the key");
     assert_eq!(put(&mut index, b"c", 3), Ok(None));
     assert_eq!((index.get(b"b"), index.get(b"c")), (None, Some(&3)));
@@ -114,10 +115,12 @@ fn a_full_index_still_overwrites_and_takes_new_keys_once_there_is_room() {
 #[test]
 fn an_overwritten_value_stays_with_those_who_hold_it() {
     let mut index: Index<Vec<u8>, Arc<str>> = Index::new(1, SEED);
-    let mut put = |value: &str| _ = index.put(b"k", value.into(), keep, |_| ()).unwrap();
+    let mut put =
+        |value: &str| _ = index.put(b"k", value.into(), keep, |_| (), |_, _, _| ()).unwrap();
     put("old");
     let in_flight = Arc::clone(index.get(b"k").unwrap());
-    let mut put = |value: &str| _ = index.put(b"k", value.into(), keep, |_| ()).unwrap();
+    let mut put =
+        |value: &str| _ = index.put(b"k", value.into(), keep, |_| (), |_, _, _| ()).unwrap();
     put("new");
     assert_eq!((&*in_flight, Arc::strong_count(&in_flight)), ("old", 1));
     assert_eq!(index.get(b"k").map(|value| &**value), Some("new"));
@@ -132,12 +135,12 @@ fn nothing_is_allocated_after_the_start_whatever_comes_and_goes() {
     let mut index: Index<[u8; 4], u32> = Index::new(KEYS, SEED);
     let before = allocations_on_this_thread();
     for n in 0..KEYS {
-        assert!(index.put(&key(n), n, keep, |_| ()).is_ok());
+        assert!(index.put(&key(n), n, keep, |_| (), |_, _, _| ()).is_ok());
     }
     // The index stays full while its keys change.
     for n in 0..200_000 {
         assert!(index.remove(&key(n), |_| ()).is_some());
-        assert!(index.put(&key(n + KEYS), n, keep, |_| ()).is_ok());
+        assert!(index.put(&key(n + KEYS), n, keep, |_| (), |_, _, _| ()).is_ok());
     }
     assert_eq!(allocations_on_this_thread(), before);
     assert_eq!(index.balance(), i64::from(KEYS));

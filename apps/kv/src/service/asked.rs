@@ -1,6 +1,7 @@
 //! What a core counts, and what it tells clients and other cores of that.
 
 use haulage::core::Cx;
+use haulage::pool::Step;
 use haulage::service::{CallToken, Outcome, Reply};
 use haulage::sys::process;
 
@@ -74,11 +75,8 @@ impl KvService {
                     }
                 }
                 Post::Wants => {
-                    // What was replaced may be free by now.
-                    self.index.pass();
-                    let given = cx.pool().give_back(0);
                     if let Some(others) = &mut self.others {
-                        others.give(from, given);
+                        others.owe(from);
                     }
                 }
                 Post::Gave(octets) => {
@@ -93,6 +91,7 @@ impl KvService {
                 }
             }
         }
+        worked |= self.repay(cx);
         let Some(others) = &mut self.others else { return worked };
         if others.has_missed() {
             self.watches.lose_all();
@@ -100,6 +99,28 @@ impl KvService {
         others.show_watches(self.watches.len());
         others.show(self.index.balance(), self.value_bytes);
         worked | others.send()
+    }
+
+    /// Gives memory to the cores that want some: what is free, and what becomes free as keys and values are moved. Returns whether
+    /// there are any.
+    fn repay(&mut self, cx: &Cx<'_>) -> bool {
+        if !self.others.as_ref().is_some_and(Others::owes) {
+            return false;
+        }
+        let passes = self.index.pass();
+        let mut given = cx.pool().give_back(0);
+        let moves =
+            given == 0 && self.mover.step(cx.pool(), &mut self.index, usize::MAX) == Step::More;
+        if moves {
+            given = cx.pool().give_back(0);
+        }
+        // What was replaced, or moved, is free once other cores have turned.
+        if (given > 0 || !passes && !moves)
+            && let Some(others) = &mut self.others
+        {
+            others.give(given);
+        }
+        true
     }
 
     fn stat(&self, cx: &Cx<'_>) -> Stat {

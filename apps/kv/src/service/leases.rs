@@ -2,12 +2,13 @@
 //!
 //! # Memory ownership
 //! A key or a value lies in the pool of the core that stored it, and any core reads it and sends from it. Each lease has the
-//! number of its place in the index as a tag. A value that a Reply is sent from stays where it is. On several cores, nothing is
-//! moved: another core may read it.
+//! number of its place in the index as a tag. If there is one core, a value that a Reply is sent from stays where it is. On
+//! several, a copy takes its place in the index, and the old one comes home when no core reads it any more.
 
 use std::rc::Rc;
 
-use haulage::pool::{Common, Keeper, LeasePlace, Leases, Local, Movable, Pieces, Pool};
+use haulage::cores::entries::{Key as _, Other, Unstored};
+use haulage::pool::{Common, Keeper, LeasePlace, Leases, Local, Movable, Pieces, Pool, Replaced};
 use haulage::service::Data;
 
 use crate::index::Index;
@@ -63,27 +64,33 @@ impl Value {
         })
     }
 
+    /// Tags the value with the number of its place, so that it can be moved.
+    #[inline]
+    pub(super) fn tag(&self, place: u32) {
+        if let Self::One(Some(value)) = self {
+            value.tag(place);
+        }
+    }
+
+    /// Returns another reference to the same octets, or `None` if the heap has no room for it.
+    fn share(&self) -> Option<Self> {
+        Some(match self {
+            Self::Empty => Self::Empty,
+            Self::One(common) => Self::One(common.clone()),
+            Self::Several(parts) => {
+                let mut shared = Vec::new();
+                shared.try_reserve_exact(parts.len()).ok()?;
+                shared.extend(parts.iter().cloned());
+                Self::Several(shared)
+            }
+        })
+    }
+
     /// Returns the place of a value that can be moved.
     const fn movable(&mut self) -> Option<&mut Option<Common>> {
         match self {
             Self::One(common) => Some(common),
             Self::Empty | Self::Several(_) => None,
-        }
-    }
-}
-
-impl Index<KeyLease, Value> {
-    /// Tags the value at a place, so that it can be moved.
-    pub(super) fn tag_value(&mut self, place: u32) {
-        if let Some((_, Value::One(Some(value)))) = self.alone_mut(place) {
-            value.tag(place);
-        }
-    }
-
-    /// Tags the key at a place, so that it can be moved.
-    pub(super) fn tag_key(&mut self, place: u32) {
-        if let Some((Some(key), _)) = self.alone_mut(place) {
-            key.tag(place);
         }
     }
 }
@@ -104,4 +111,37 @@ impl Keeper for Index<KeyLease, Value> {
             Movable::Common(lease) => *value = Value::One(Some(lease)),
         }
     }
+
+    fn replace(
+        &mut self,
+        tag: u32,
+        place: LeasePlace,
+        again: &mut dyn FnMut(&[u8]) -> Option<Local>,
+    ) -> Replaced {
+        for _ in 0..TRIES {
+            let Some((mark, entry)) = self.look(tag) else { return Replaced::Gone };
+            let (key, value) = (entry.key(), entry.value());
+            let is_key = key.as_ref().is_some_and(|key| key.place() == place);
+            let with = match value {
+                _ if is_key => again(key.octets()).zip(value.share()).map(|(key, value)| {
+                    // The value comes along, as it may be another core's.
+                    Other::Both(Some(key), value)
+                }),
+                Value::One(Some(value)) if value.place() == place => again(value.bytes())
+                    .map(|lease| Other::Value(Value::One(Some(lease.into_common())))),
+                _ => return Replaced::Gone,
+            };
+            let Some(with) = with else { return Replaced::Stays };
+            match self.exchange(mark, with) {
+                Ok(()) => return Replaced::Done,
+                Err(Unstored::Full(_)) => return Replaced::Stays,
+                // Another core was faster: a key may be there still.
+                Err(Unstored::Changed(_)) => {}
+            }
+        }
+        Replaced::Stays
+    }
 }
+
+/// How often a key is sought whose value other cores replace meanwhile.
+const TRIES: usize = 4;

@@ -1,13 +1,13 @@
 //! MGET and MPUT: several keys in one Call, each with an answer of its own.
 
 use haulage::core::Cx;
-use haulage::service::{Arguments, Reply};
+use haulage::service::{Arguments, CallToken, Outcome, Reply};
 
-use super::leases::Value;
-use super::{KvService, OK, Stop, end, has_room, put_inline};
+use super::waiting::{Given, Waiter};
+use super::{KvService, OK, Stop, Unkept, end, has_room, put_inline};
 use crate::protocol::encode_too_long;
 use crate::protocol::many::{ANSWER_MAX, KEYS_MAX};
-use crate::protocol::{KEY_MAX, Refusal};
+use crate::protocol::{KEY_MAX, Procedure, Refusal};
 
 impl KvService {
     pub(super) fn get_many(
@@ -72,36 +72,58 @@ impl KvService {
     pub(super) fn put_many(
         &mut self,
         cx: &mut Cx<'_>,
+        token: CallToken,
         arguments: &mut Arguments<'_>,
         reply: &mut Reply,
-    ) -> Result<(), Stop> {
+    ) -> Result<Outcome, Stop> {
         let count = count(arguments)?;
         // Nothing is stored before all arguments are known to be well-formed.
         let mut pairs: [Option<Pair<'_>>; KEYS_MAX] = Default::default();
         for pair in pairs.iter_mut().take(count) {
             let key = arguments.opaque(KEY_MAX)?;
-            *pair = Some(Pair { key, value: self.take_value(cx, arguments)? });
+            *pair = Some(Pair { key, value: self.take_value(arguments)? });
         }
         end(arguments)?;
         self.fetch(pairs.iter().flatten().map(|pair| pair.key));
-        reply.results(|w| w.u32(wire(count)));
-        for Pair { key, value } in pairs.into_iter().flatten() {
-            match value.and_then(|value| self.keep(cx, key, value)) {
+        let mut answers = [const { Ok(()) }; KEYS_MAX];
+        let mut pairs = pairs.into_iter().flatten();
+        for at in 0..count {
+            let Some(Pair { key, value }) = pairs.next() else { break };
+            answers[at] = match value.map_err(Unkept::from).and_then(|it| self.keep(cx, key, it)) {
+                Ok(()) => Ok(()),
+                Err(Unkept::Refused(refusal)) => Err(refusal),
+                Err(Unkept::Lacks(value)) => {
+                    let answers = answers.into_iter().take(at).collect();
+                    let mut waiter = Waiter::new(cx, (token, Procedure::MPut), answers);
+                    waiter.push(key, Ok(value));
+                    pairs.for_each(|Pair { key, value }| waiter.push(key, value));
+                    return Ok(self.wait(waiter, reply));
+                }
+            };
+        }
+        self.answer_stored(&answers[..count], reply);
+        Ok(Outcome::Done)
+    }
+
+    /// Answers what became of each pair.
+    pub(super) fn answer_stored(&mut self, answers: &[Result<(), Refusal>], reply: &mut Reply) {
+        reply.results(|w| w.u32(wire(answers.len())));
+        for answer in answers {
+            match answer {
                 Ok(()) => reply.results(|w| w.u32(OK)),
                 Err(refusal) => {
-                    self.answered.refuse(&refusal);
+                    self.answered.refuse(refusal);
                     reply.results(|w| refusal.encode(w));
                 }
             }
         }
-        Ok(())
     }
 }
 
 /// A pair to be stored, or why it cannot be.
 struct Pair<'a> {
     key: &'a [u8],
-    value: Result<Value, Refusal>,
+    value: Result<Given<'a>, Refusal>,
 }
 
 /// Takes the number of keys.

@@ -13,10 +13,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::time::Duration;
 
 use haulage::core::{CORES_MAX, CoreNumber, Cx};
 use haulage::cores::post::{Mailbox, Undelivered, mailboxes};
 use haulage::service::CallToken;
+use haulage_proto::time::Instant;
 
 use crate::figures::Figures;
 use crate::stat::Stat;
@@ -37,6 +39,10 @@ pub(super) struct Others {
     /// Answers that found no room.
     unsent: VecDeque<(CoreNumber, Post)>,
     want: Want,
+    /// Before this time no core is asked for memory again: none had any.
+    asks_from: Instant,
+    /// Cores that wait for memory of this one.
+    wanting: Vec<CoreNumber>,
 }
 
 /// Whether this core waits for memory that others give back.
@@ -136,6 +142,8 @@ impl Others {
             next_number: 0,
             unsent: VecDeque::new(),
             want: Want::Nothing,
+            asks_from: Instant::default(),
+            wanting: Vec::new(),
         };
         numbers.zip(mailboxes(cores, POSTS_MAX)).map(one).collect()
     }
@@ -168,9 +176,10 @@ impl Others {
     }
 
     /// Asks the other cores to give back memory that they do not need, unless they were asked and have not all answered. Returns whether it is worth
-    /// waiting: not if they have just answered, and gave nothing.
-    pub(super) fn want(&mut self) -> bool {
+    /// waiting: not if they gave nothing, and have answered within the last [`ASKED_EVERY`].
+    pub(super) fn want(&mut self, now: Instant) -> bool {
         match self.want {
+            Want::Nothing if now < self.asks_from => false,
             Want::Nothing => {
                 let asked = |core: &CoreNumber| self.mailbox.post(*core, Post::Wants).is_ok();
                 let left = self.others().filter(asked).count();
@@ -183,14 +192,27 @@ impl Others {
             Want::Asked { .. } => true,
             Want::Answered { given } => {
                 self.want = Want::Nothing;
+                if given == 0 {
+                    self.asks_from = now.saturating_add(ASKED_EVERY);
+                }
                 given > 0
             }
         }
     }
 
-    /// Answers a core that wants memory.
-    pub(super) fn give(&mut self, to: CoreNumber, octets: usize) {
-        self.unsent.push_back((to, Post::Gave(octets)));
+    /// Notes that a core wants memory.
+    pub(super) fn owe(&mut self, to: CoreNumber) {
+        self.wanting.push(to);
+    }
+
+    /// Returns whether any core waits for memory of this one.
+    pub(super) const fn owes(&self) -> bool {
+        !self.wanting.is_empty()
+    }
+
+    /// Answers the cores that want memory.
+    pub(super) fn give(&mut self, octets: usize) {
+        self.unsent.extend(self.wanting.drain(..).map(|to| (to, Post::Gave(octets))));
         self.send();
     }
 
@@ -343,5 +365,7 @@ impl Told {
     }
 }
 
+/// After how long cores that had no memory to give are asked again.
+const ASKED_EVERY: Duration = Duration::from_millis(1);
 /// Posts that a core may leave lying.
 const POSTS_MAX: usize = 1024;

@@ -44,7 +44,7 @@ fn hash(key: &str) -> u64 {
 }
 
 fn insert<V>(table: &mut Entries<Vec<u8>, V>, key: &str, value: V) -> Option<u32> {
-    table.insert(hash(key), key.as_bytes().to_vec(), value).ok()
+    table.insert(hash(key), key.as_bytes().to_vec(), value).ok().map(|(place, _)| place)
 }
 
 #[test]
@@ -97,6 +97,49 @@ fn who_is_late_changes_nothing_and_is_told() {
 }
 
 #[test]
+fn a_copy_takes_the_place_of_an_entry_unless_that_has_changed() {
+    let ([mut one, mut other], alive) = two();
+    let place = insert(&mut one, "key", Counted::new(1, &alive)).unwrap();
+    let (mark, entry) = other.look(place).unwrap();
+    let key = entry.key().clone();
+    // Another copy of the key and another value: both old ones go.
+    let with = Other::Both(key, Counted::new(2, &alive));
+    assert!(one.exchange(mark, with).is_ok() && one.pass());
+    assert_eq!((entry.value().0, &entry.key()[..]), (1, &b"key"[..]));
+    assert!(!other.pass() && !one.pass());
+    assert_eq!((value(&other, "key"), alive.load(Ordering::Relaxed)), (Some(2), 1));
+    // Who is late gets back what it had.
+    let with = Other::Both(b"key".to_vec(), Counted::new(3, &alive));
+    let changed = other.exchange(mark, with);
+    assert!(matches!(&changed, Err(Unstored::Changed(Other::Both(_, Counted(3, _))))));
+    drop(changed);
+    let late = Other::Value(Counted::new(4, &alive));
+    assert!(matches!(other.exchange(mark, late), Err(Unstored::Changed(Other::Value(_)))));
+    let (mark, _) = other.look(place).unwrap();
+    assert!(other.exchange(mark, Other::Value(Counted::new(5, &alive))).is_ok());
+    assert!(other.pass() && !one.pass() && !other.pass());
+    assert_eq!((value(&one, "key"), alive.load(Ordering::Relaxed)), (Some(5), 1));
+    // Removed entries are replaced by nothing, and few records are left to others.
+    let at = get(&one, "key").unwrap();
+    let (mark, _) = one.look(place).unwrap();
+    assert!(one.remove(at) && one.exchange(mark, Other::Value(Counted::new(6, &alive))).is_err());
+    let place = insert(&mut one, "again", Counted::new(7, &alive)).unwrap();
+    let mut count = 0;
+    let full = loop {
+        let (mark, _) = one.look(place).unwrap();
+        match one.exchange(mark, Other::Value(Counted::new(8, &alive))) {
+            Ok(()) => count += 1,
+            Err(full) => break full,
+        }
+    };
+    assert!(matches!(full, Unstored::Full(Other::Value(_))) && count > 0);
+    let at = get(&one, "again").unwrap();
+    assert!(one.replace(at, Counted::new(9, &alive)).is_ok(), "records are left for new values");
+    drop((full, one, other));
+    assert_eq!(alive.load(Ordering::Relaxed), 0);
+}
+
+#[test]
 fn entries_of_a_full_line_are_found_behind_it() {
     let mut table: Entries<Vec<u8>, u32> = Entries::all(1, 100).unwrap().remove(0);
     let keys: Vec<_> = (0..60).map(|n| format!("z{n}")).collect();
@@ -137,7 +180,7 @@ fn one_core_stores_as_many_as_it_was_told_and_several_at_least_as_many() {
         // Values are replaced nevertheless, and a removed key makes room.
         if stored > 0 {
             let at = get(&tables[0], "0").unwrap();
-            assert_eq!(tables[0].replace(at, ()), Ok(()));
+            assert!(tables[0].replace(at, ()).is_ok());
             let at = get(&tables[0], "0").unwrap();
             assert!(tables[0].remove(at));
             tables.iter_mut().for_each(Entries::rest);
@@ -153,7 +196,7 @@ fn only_a_core_that_is_alone_changes_values_in_place() {
     let at = insert(&mut alone, "key", 1).unwrap();
     *alone.alone_mut(at).unwrap().1 = 2;
     assert_eq!(
-        alone.look(at).map(|entry| (&entry.key()[..], *entry.value())),
+        alone.look(at).map(|(_, entry)| (&entry.key()[..], *entry.value())),
         Some((&b"key"[..], 2))
     );
     let mut of_two: Entries<Vec<u8>, u32> = Entries::all(2, 9).unwrap().remove(0);

@@ -234,7 +234,7 @@ fn a_watch_that_misses_changes_of_other_cores_is_told_that_they_are_lost() {
     (0..2000_u32).for_each(|n| service.changed(&n.to_be_bytes(), State::Deleted));
     // Nor can it be asked for memory, and nobody waits for it.
     let others = service.others.as_mut().expect("another core");
-    assert!(!others.want() && !others.want());
+    assert!(!others.want(now) && !others.want(now));
     world.settle();
     assert!(world.caller().told.is_over(watching));
     // It may watch anew.
@@ -404,7 +404,7 @@ fn a_core_asks_for_memory_anew_although_there_was_none_once() {
     let next = fill(&mut world, FIRST, 0, usable / 2);
     let end = fill(&mut world, SECOND, next, usable / 2 - (2 << 20));
     let now = world.now;
-    assert!(world.server.cx(now).1.others.as_mut().expect("another core").want());
+    assert!(world.server.cx(now).1.others.as_mut().expect("another core").want(now));
     world.settle();
     // The second has all of its half to give by now, and the first gets it for a value that waits.
     (next..end).for_each(|number| world.del_by(SECOND, &number.to_string()));
@@ -412,4 +412,130 @@ fn a_core_asks_for_memory_anew_although_there_was_none_once() {
     let value = world.value(4 << 20, 1);
     world.put(FIRST, "long", value);
     assert_eq!(world.done(FIRST), DONE);
+}
+
+/// Stores short values under keys from a number on by a connection, until one is refused. Returns how many were stored.
+fn fill_short(world: &mut World, core: usize, from: usize, length: usize) -> usize {
+    let store = |number: &usize| {
+        world.ask(core, request(Procedure::Put), |w| {
+            w.opaque(number.to_string().as_bytes())?;
+            w.opaque(&pattern(length, *number))
+        });
+        match world.done(core) {
+            DONE => true,
+            outcome => {
+                assert_eq!(outcome, refused(Refusal::NoSpace));
+                false
+            }
+        }
+    };
+    (from..).take_while(store).count()
+}
+
+#[test]
+fn what_short_values_leave_free_is_of_use_to_all_cores_whatever_the_lengths() {
+    let mut world = World::of_two_cores(16 << 20);
+    let usable = world.free();
+    for (round, (before, after)) in
+        [(3000, 1600), (1600, 3000), (2300, 4000)].into_iter().enumerate()
+    {
+        let first = fill_short(&mut world, FIRST, 0, before);
+        // One in eight is left of each slab, and its core moves them together when the other one wants memory.
+        let kept = |number: &usize| number.is_multiple_of(8);
+        (0..first).filter(|number| !kept(number)).for_each(|number| {
+            world.del_by(SECOND, &number.to_string());
+        });
+        let second = fill_short(&mut world, SECOND, first, after);
+        let used = first / 8 * before + second * after;
+        assert!(used as u64 > usable * 4 / 5, "{before}, then {after}: {used} of {usable}");
+        for number in (0..first).filter(kept) {
+            let found = world.get_by(number % 2, &number.to_string());
+            assert!(found == Some(pattern(before, number)), "{before}: {number}");
+            world.del_by(FIRST, &number.to_string());
+        }
+        for number in first..first + second {
+            let found = world.get_by(FIRST, &number.to_string());
+            assert!(found == Some(pattern(after, number)), "{after}: {number}");
+            world.del_by(FIRST, &number.to_string());
+        }
+        assert!(world.free() > usable - (64 << 10), "round {round}: {} of {usable}", world.free());
+    }
+    assert!(world.stat_by(FIRST).moved_bytes > 0);
+}
+
+/// While a core stands still, what the other one replaces stays where it is, as long as the first may read it.
+#[test]
+fn nothing_is_refused_while_another_core_stands_still() {
+    const SLOTS: usize = 10;
+    for length in [1500, 1 << 20] {
+        let mut world = World::of_two_cores(16 << 20);
+        world.put_by(SECOND, "other", b"");
+        assert!(world.get_by(SECOND, "other").is_some());
+        let usable = world.free();
+        let now = world.now;
+        // It reads, and does not turn.
+        let still = world.further.pop().expect("the second core");
+        assert!(still.service().index.get(b"other").is_some());
+        let put = |world: &mut World, slot: usize, seed: usize| {
+            let key = format!("key-{}", slot % 4);
+            if length > 4096 {
+                let value = world.value(length, seed);
+                world.put(2 * slot + FIRST, &key, value);
+            } else if slot.is_multiple_of(2) {
+                world.ask(2 * slot + FIRST, request(Procedure::Put), |w| {
+                    w.opaque(key.as_bytes())?;
+                    w.opaque(&pattern(length, seed))
+                });
+            } else {
+                world.ask(2 * slot + FIRST, request(Procedure::MPut), |w| {
+                    w.u32(2)?;
+                    for key in [&key[..], "another"] {
+                        w.opaque(key.as_bytes())?;
+                        w.opaque(&pattern(length, seed))?;
+                    }
+                    Ok(())
+                });
+            }
+        };
+        // Returns whether everything was stored, if the Call has ended.
+        let ended = |world: &mut World, slot: usize| {
+            let slot = 2 * slot + FIRST;
+            let Ended { results, .. } = world.caller().ended[slot].take()?;
+            let results = results.expect("an answer");
+            let words = match world.caller().asked[slot] {
+                Procedure::MPut => vec![0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0],
+                _ => vec![0; 4],
+            };
+            assert_eq!(results, words, "length {length}");
+            Some(())
+        };
+        let mut stored = 0;
+        (0..SLOTS).for_each(|slot| put(&mut world, slot, slot));
+        let mut idle = 0;
+        while idle < 2000 {
+            world.step();
+            // The first core has always something to do.
+            world.now = world.now.saturating_add(std::time::Duration::from_micros(1));
+            idle += 1;
+            for slot in 0..SLOTS {
+                if ended(&mut world, slot).is_some() {
+                    (idle, stored) = (0, stored + 1);
+                    put(&mut world, slot, stored);
+                }
+            }
+        }
+        assert!(stored * length > usize::try_from(usable).unwrap() / 2, "{stored} of {length}");
+        world.further.push(still);
+        for slot in 0..SLOTS {
+            while ended(&mut world, slot).is_none() {
+                world.step();
+            }
+        }
+        assert!(world.now.saturating_since(now) < std::time::Duration::from_secs(5));
+        (0..4).for_each(|key| world.del_by(SECOND, &format!("key-{key}")));
+        if length < 4096 {
+            world.del_by(FIRST, "another");
+        }
+        assert_eq!((world.free(), world.stat_by(FIRST).refused), (usable, 0));
+    }
 }
