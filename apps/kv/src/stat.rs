@@ -87,7 +87,7 @@ pub struct Stat {
     pub misses: u64,
     /// Values, keys and watches that were refused since the start.
     pub refused: u64,
-    /// Each core, if the server tells.
+    /// Each core, by its number, if the server tells.
     pub per_core: Vec<CoreStat>,
 }
 
@@ -135,7 +135,8 @@ impl Stat {
         })
     }
 
-    /// Adds the statistics of another core of the same server. What the process or the server has once stays as it is.
+    /// Adds the statistics of another core of the same server. What the process or the server has once stays as it is. Of
+    /// `per_core`, each of the two has what its own core counts at the place of that core's number, and zeros before it.
     pub(crate) fn add(&mut self, mut other: Self) {
         let Self { value_bytes_max, memory_bytes, resident_bytes, keys_max, .. } = *self;
         let pages = [self.pages_1g, self.pages_2m, self.pages_thp, self.pages_4k];
@@ -143,7 +144,13 @@ impl Stat {
             // A core counts less than nothing where others stored what it deleted.
             *figure = figure.wrapping_add(*more);
         }
-        self.per_core.append(&mut other.per_core);
+        let count = self.per_core.len().max(other.per_core.len());
+        self.per_core.resize(count, CoreStat::default());
+        for (core, more) in self.per_core.iter_mut().zip(other.per_core) {
+            core.keys += more.keys;
+            core.gets += more.gets;
+            core.connections += more.connections;
+        }
         (self.value_bytes_max, self.memory_bytes) = (value_bytes_max, memory_bytes);
         (self.resident_bytes, self.keys_max) = (resident_bytes, keys_max);
         [self.pages_1g, self.pages_2m, self.pages_thp, self.pages_4k] = pages;
@@ -234,7 +241,9 @@ mod tests {
 
     #[test]
     fn statistics_of_cores_add_up_but_for_what_the_server_has_once() {
-        let core = |keys: i64| Stat {
+        let of_core = |keys| CoreStat { keys, gets: 1, connections: 2 };
+        let none = CoreStat::default();
+        let core = |number: usize, keys: i64| Stat {
             shards: 1,
             keys: keys.cast_unsigned(),
             memory_bytes: 7,
@@ -242,12 +251,13 @@ mod tests {
             value_bytes_max: 9,
             keys_max: 10,
             connections: 2,
-            per_core: vec![CoreStat { keys, gets: 1, connections: 2 }],
+            per_core: [vec![none; number], vec![of_core(keys)]].concat(),
             ..Stat::default()
         };
-        let mut sum = core(3);
-        sum.add(core(-2));
-        let per_core = [3, -2].map(|keys| CoreStat { keys, gets: 1, connections: 2 }).to_vec();
-        assert_eq!(sum, Stat { shards: 2, keys: 1, connections: 4, per_core, ..core(0) });
+        let mut sum = core(1, 3);
+        sum.add(core(3, -2));
+        sum.add(core(0, 4));
+        let per_core = vec![of_core(4), of_core(3), none, of_core(-2)];
+        assert_eq!(sum, Stat { shards: 3, keys: 5, connections: 6, per_core, ..core(0, 0) });
     }
 }

@@ -1,6 +1,6 @@
 //! What a core counts, and what it tells clients and other cores of that.
 
-use haulage::core::Cx;
+use haulage::core::{CoreNumber, Cx};
 use haulage::pool::Step;
 use haulage::service::{CallToken, Outcome, Reply};
 use haulage::sys::process;
@@ -133,6 +133,14 @@ impl KvService {
         // Receives are always posted, so that they do not count as leases of a connection.
         let posted = gauges.posted.saturating_sub(cx.receives_posted() as u64);
         let resident = process::resident().map_or(0, |resident| resident.total());
+        // Those of other cores are added at their places.
+        let own = self.others.as_ref().map_or(CoreNumber::FIRST, Others::core);
+        let mut per_core = vec![CoreStat::default(); own.get().into()];
+        per_core.push(CoreStat {
+            keys: self.index.balance(),
+            gets: self.answered.hits + self.answered.misses,
+            connections: u64::from(cx.connections()),
+        });
         let mut stat = Stat {
             shards: 1,
             keys: self.index.balance().cast_unsigned(),
@@ -171,11 +179,7 @@ impl KvService {
             hits: self.answered.hits,
             misses: self.answered.misses,
             refused: self.answered.refused(),
-            per_core: vec![CoreStat {
-                keys: self.index.balance(),
-                gets: self.answered.hits + self.answered.misses,
-                connections: u64::from(cx.connections()),
-            }],
+            per_core,
             ..Stat::default()
         };
         stat.set_pages(cx.pages());

@@ -343,6 +343,11 @@ impl Others {
         })
     }
 
+    /// Returns the number of this core.
+    pub(super) const fn core(&self) -> CoreNumber {
+        self.core
+    }
+
     /// Returns the number of all cores.
     pub(super) fn cores(&self) -> usize {
         self.registry.counts.len()

@@ -9,6 +9,7 @@ use haulage_test_support::Rng;
 use super::*;
 use crate::histories::{Act, Found, What, outcomes};
 use crate::protocol::Value as Told;
+use crate::stat::CoreStat;
 use crate::watch::options;
 
 /// The connection to each core.
@@ -168,7 +169,11 @@ fn statistics_and_figures_are_of_all_cores() {
     let stat = world.stat_by(SECOND);
     assert_eq!((stat.shards, stat.keys, stat.value_bytes), (2, 1, 200));
     assert_eq!((stat.hits, stat.misses, stat.connections, stat.keys_max), (1, 1, 2, 10_000));
-    assert_eq!((stat.memory_bytes, stat.per_core.len()), (64 << 20, 2));
+    assert_eq!(stat.memory_bytes, 64 << 20);
+    let first = CoreStat { keys: 1, gets: 1, connections: 1 };
+    let per_core = [first, CoreStat { keys: 0, ..first }];
+    assert_eq!(stat.per_core, per_core, "whichever core is asked");
+    assert_eq!(world.stat_by(FIRST).per_core, per_core);
     assert!(stat.value_bytes_max > 60 << 20 && stat.value_bytes_max <= 64 << 20, "{stat:?}");
     let figures = [FIRST, SECOND].map(|core| {
         world.ask(core, request(Procedure::Figures), |_| Ok(()));
