@@ -28,8 +28,8 @@ use address::Address;
 use perf::{Count, Perf};
 use rpcbind::ServerAddress;
 use values::{
-    Bytes, Exponent, Export, Keys, LogFormat, Maybe, Network, ProfileName, Provider, Ratio,
-    RpcVersion, Share, Squash, Timeout, Unlimited,
+    Bytes, CoreList, Exponent, Export, Keys, LogFormat, Maybe, Network, ProfileName, Provider,
+    Ratio, RpcVersion, Share, Squash, Timeout, Unlimited,
 };
 
 /// A command line without mistakes.
@@ -464,6 +464,10 @@ pub struct BenchKv {
     /// Number of connections
     #[arg(long, value_name = "N", default_value = "1")]
     pub connections: Count,
+    /// CPUs to make the calls from, one core each, such as 0,2-3: the connections are shared out among them, one at least
+    /// to each [default: one core, as --cores says]
+    #[arg(long, value_name = "LIST", conflicts_with = "cores")]
+    pub client_cores: Option<CoreList>,
     /// The server
     #[command(flatten)]
     pub connect: ConnectOptions,

@@ -72,11 +72,27 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Places one core on each CPU of `asked`, or one core that is not pinned.
+    /// Places one core on each CPU of `asked`, the value of `--cores`, or one core that is not pinned.
     ///
     /// # Errors
     /// A CPU of `asked` does not exist, or this process may not use it.
     pub fn new(asked: Option<&CoreList>, polling: Polling, cpus: &Cpus) -> Result<Self, Failure> {
+        Self::of_option("--cores", asked, (polling, cpus))
+    }
+
+    /// Places one core on each CPU of the value of `--client-cores`.
+    ///
+    /// # Errors
+    /// A CPU of it does not exist, or this process may not use it.
+    pub fn of_clients(asked: &CoreList, polling: Polling, cpus: &Cpus) -> Result<Self, Failure> {
+        Self::of_option("--client-cores", Some(asked), (polling, cpus))
+    }
+
+    fn of_option(
+        option: &str,
+        asked: Option<&CoreList>,
+        (polling, cpus): (Polling, &Cpus),
+    ) -> Result<Self, Failure> {
         let cores = match asked {
             Some(list) => list.cpus().iter().copied().map(Some).collect(),
             None => vec![None],
@@ -85,7 +101,7 @@ impl Placement {
             let cores = vec![None; cores.len()];
             return Ok(Self { cores, polling: Polling::Adaptive, note: Some(ONE_CPU) });
         }
-        asked.map_or(Ok(()), |list| cpus.check(list, "--cores"))?;
+        asked.map_or(Ok(()), |list| cpus.check(list, option))?;
         Ok(Self { cores, polling, note: None })
     }
 

@@ -1,9 +1,13 @@
-//! `haulage perf local --server-cores`: one server of several cores, and a client for each.
+//! Benchmarks of several cores: `haulage perf local --server-cores`, one server of several cores and a client for each, and
+//! `haulage kv bench --client-cores`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 
 use haulage::sys::affinity;
+use haulage_test_support::Started;
 use serde_json::Value;
 
 fn run(arguments: &[&str]) -> Output {
@@ -191,8 +195,7 @@ fn a_server_of_several_cores_elsewhere_tells_of_all_of_them() {
     let cpus = two_cpus();
     let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
     command.args(["perf", "serve", "--listen", "127.0.0.1:0", "--cores", &cpus]);
-    let server =
-        haulage_test_support::Started::new(command.stdin(Stdio::null()).stderr(Stdio::null()));
+    let server = Started::new(command.stdin(Stdio::null()).stderr(Stdio::null()));
     let one = ["perf", "run", "null", "--connect", server.address(), "--seconds", "0.1", "--json"];
     let output = run(&[&one[..], &["--connections", "4", "--depth", "4"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -207,4 +210,84 @@ fn a_server_of_several_cores_elsewhere_tells_of_all_of_them() {
     let rows: Vec<_> = said.lines().filter(|line| line.starts_with("core ")).collect();
     let unreached = rows.iter().filter(|row| row.contains(": 0 calls on 0 connections"));
     assert_eq!((rows.len(), unreached.count()), (2, 1), "one connection is on one core: {said}");
+}
+
+/// Starts a key-value server of two cores, which counts what it does.
+fn kv_server(provider: &str) -> Started {
+    let (cpus, any) = (two_cpus(), "127.0.0.1:0");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
+    command.args(["kv", "serve", "--memory", "32MiB", "--listen", any, "--metrics", any]);
+    command.args(["--cores", &cpus, "--provider", provider, "--json"]);
+    Started::new(command.stdin(Stdio::null()).stderr(Stdio::null()))
+}
+
+/// Returns the sum over all cores of what a server counts under a name and this label.
+fn counted(server: &Started, name: &str, label: &str) -> u64 {
+    let mut stream = TcpStream::connect(server.named("metrics")).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    let lines = page.lines().filter(|line| line.starts_with(name) && line.contains(label));
+    lines.map(|line| line.split_whitespace().last().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+/// Runs `kv bench` for a moment.
+fn kv_bench(server: &Started, arguments: &[&str]) -> Output {
+    let bench = ["kv", "bench", "--connect", server.named("listen"), "--seconds", "0.1"];
+    run(&[&bench[..], arguments].concat())
+}
+
+#[test]
+fn the_client_cores_of_a_key_value_benchmark_share_its_connections_and_fill_once() {
+    for provider in ["iwarp", "shm"] {
+        let (server, cpus) = (kv_server(provider), two_cpus());
+        let over = ["--provider", provider, "--client-cores", &cpus];
+        let asked = ["--connections", "5", "--depth", "4", "--keys", "501", "--get-ratio", "1"];
+        let output = kv_bench(&server, &[&asked[..], &over, &["--json"]].concat());
+        assert!(output.status.success(), "{provider}: {}", text(&output.stderr));
+        let json: Value = serde_json::from_str(text(&output.stdout)).unwrap();
+        assert_eq!((&json["connections"], &json["depth"]), (&5.into(), &4.into()), "{json}");
+        let number = |key: &str| json[key].as_u64().unwrap();
+        assert_eq!((number("hits"), number("misses")), (number("operations"), 0), "{json}");
+        assert!(number("hits") > 0, "{json}");
+        assert_eq!(
+            counted(&server, "haulage_kv_results_total", "\"stored\""),
+            501,
+            "each key once"
+        );
+        // One more each made sure that a server is there.
+        assert_eq!(counted(&server, "haulage_connections_opened_total", ""), 6);
+        for (connections, timed) in [("2", "each call"), ("3", "one call in 17")] {
+            let few = ["--connections", connections, "--keys", "1"];
+            let output = kv_bench(&server, &[&few[..], &over].concat());
+            let said = text(&output.stdout);
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            let parts = ["client 2 cores ", &format!("{connections} connections; "), timed];
+            assert!(parts.iter().all(|part| said.contains(part)), "{parts:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn client_cores_that_cannot_share_the_connections_are_refused_in_one_line() {
+    for (arguments, says) in [
+        (&["--client-cores", "0,1"][..], "2 CPUs; raise --connections, which is 1"),
+        (&["--client-cores", "0-7", "--connections", "7"], "8 CPUs; raise --connections"),
+        (&["--client-cores", "0", "--cores", "0"], "cannot be used with"),
+        (&["--client-cores", ""], "--client-cores"),
+        (&["--client-cores", "1-0"], "such as 0,2-3"),
+        (&["--client-cores", "two"], "such as 0,2-3"),
+    ] {
+        let output = run(&[&["kv", "bench"], arguments].concat());
+        let said = text(&output.stderr);
+        let (status, lines) = (output.status.code(), said.lines().count());
+        assert_eq!((status, lines), (Some(2), 1), "{arguments:?}: {said}");
+        assert!(said.contains(says), "{arguments:?}: {said}");
+    }
+    if affinity::usable().unwrap().len() > 1 {
+        let output = run(&["kv", "bench", "--client-cores", "8000"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("no CPU 8000 here (") && said.contains("with --client-cores"));
+    }
 }

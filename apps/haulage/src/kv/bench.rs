@@ -23,15 +23,17 @@ use crate::hosts::ClientHosts;
 use crate::limits::{Limits, Noise, Pair};
 use crate::node::{Carrier, NodeConfig, over};
 use crate::output::Output;
-use crate::perf::client::{AtWork, Client};
-use crate::perf::load::{self, Pace, Stopped, Work};
+use crate::output::table::counted;
+use crate::perf::client::{Client, Clients};
+use crate::perf::load::{self, Pace, Stopped, Timed, Work};
 use crate::perf::plan::{Ends, Plan, Subject, WARM};
 use crate::perf::progress::Progress;
 use crate::perf::report::{self, Found, Run};
 use crate::perf::run::{LIMIT_TIME, measure_failed};
-use crate::placement;
+use crate::placement::{self, Cpus, Placement, place_words};
 use crate::registration::lookup;
 use crate::registration::service::NamedProgram;
+use crate::serving;
 
 /// Runs `haulage kv bench` against a server.
 pub fn run(options: &BenchKv, output: &Output) -> Result<(), Failure> {
@@ -44,9 +46,11 @@ fn measure<P: Carrier>(
     provider: &'static str,
     output: &Output,
 ) -> Result<(), Failure> {
+    let threads = threads(options, output)?;
+    let count = u32::try_from(threads.len()).unwrap_or(u32::MAX);
     let keys = keys(options)?;
-    let plan = plan(options, &keys)?;
-    let thread = calling::one_core("kv-bench", &options.connect.core)?;
+    let plan = plan(options, &keys, count)?;
+    let first = plan.part(0, count);
     let timeout = options.connect.timeout.0;
     let to = lookup::server(&options.connect.connect, NamedProgram::KV, timeout)?;
     let core = &options.connect.core;
@@ -55,48 +59,77 @@ fn measure<P: Carrier>(
         ClientHosts::of(hosts, core.versions.rpc_version, &options.connect.connect, output)?;
     let served_by = "haulage kv serve";
     let callee = Callee { to, timeout, served_by, provider: core.provider, hosts };
-    let limits = core.versions.client(plan.client_limits(timeout));
-    let node = NodeConfig { crc: core.crc, ..NodeConfig::new(memory(&plan, &keys), limits) };
-    callee.probe::<P>(binding(ITEM_MAX), node.clone())?;
+    let node = |plan: &Plan| {
+        let limits = core.versions.client(plan.client_limits(timeout));
+        NodeConfig { crc: core.crc, ..NodeConfig::new(memory(plan, &keys), limits) }
+    };
+    callee.probe::<P>(binding(ITEM_MAX), node(&first))?;
     if !to.ip().is_loopback() {
         // With both ends on one machine, raising the priority of one would distort the measurement.
         placement::favour(output);
     }
     let mut progress = Progress::new(&plan, 1);
     progress.begin_run();
-    let pair = Pair::here(thread.cpu);
+    let cpus: Vec<_> = threads.iter().map(|thread| thread.cpu).collect();
+    let pair = Pair::here(cpus.first().copied().flatten());
     let limits = if to.ip().is_loopback() {
-        Limits::measure(pair, plan.limits_size, plan.in_flight() as usize, LIMIT_TIME)
+        Limits::measure(pair, plan.limits_size, first.in_flight() as usize, LIMIT_TIME)
             .map_err(|error| measure_failed(&error))?
     } else {
         Limits::default()
     };
     let noise = Noise::measure(pair, LIMIT_TIME).map_err(|error| measure_failed(&error))?;
-    let client = Client {
-        callee,
-        binding: binding(ITEM_MAX),
-        identity: Identity::Anonymous,
-        connections: plan.connections,
-        active: plan.active,
-        watched_beside: Vec::new(),
-        node,
+    let client = |number| {
+        let plan = plan.part(number, count);
+        Client {
+            callee: callee.clone(),
+            binding: binding(ITEM_MAX),
+            identity: Identity::Anonymous,
+            connections: plan.connections,
+            active: plan.active,
+            node: node(&plan),
+        }
     };
-    let place = place(&thread);
-    let client: AtWork<Calls> = client.start::<P, _>(thread)?;
+    let clients = (0..).map(client).zip(threads).collect();
+    let clients: Clients<Calls> = Clients::start::<P>(clients)?;
     // Filling ends when all keys are stored.
     let filling = Pace { warm: std::time::Duration::ZERO, time: FILL_MAX, ..plan.pace };
     progress.begin("storing the keys");
-    let (_, calls) = client.run(filling, Calls::filling(options, keys), &mut progress)?;
+    let calls = (0..count).map(|number| Calls::filling(options, &keys, (number, count))).collect();
+    let (_, calls) = clients.run(filling, calls, &progress)?;
     progress.measure();
-    let (tally, calls) = client.run(plan.pace, calls.filled(), &mut progress)?;
-    let idle = client.idle();
-    client.stop()?;
-    let run = Run { provider, limits, tally, noise, idle, found: Some(calls.found), sides: None };
+    let calls = calls.into_iter().map(Calls::filled).collect();
+    let (tally, calls) = clients.run(plan.pace, calls, &progress)?;
+    let idle = clients.idle();
+    clients.stop()?;
+    let mut found = Found::default();
+    calls.iter().for_each(|calls| found += calls.found);
+    let run = Run { provider, limits, tally, noise, idle, found: Some(found), sides: None };
     if output.json {
         output.line(&report::json(&plan, &run))?;
     }
-    let wording = format!("{place}, server at {to}");
+    let wording = format!("{}, server at {to}", place(&cpus));
     report::finish(&plan, &[run], &wording, output)
+}
+
+/// Returns the threads of the client's cores.
+fn threads(options: &BenchKv, output: &Output) -> Result<Vec<Thread>, Failure> {
+    let core = &options.connect.core;
+    let Some(list) = &options.client_cores else {
+        return Ok(vec![calling::one_core("kv-bench", core)?]);
+    };
+    let (cores, connections) = (list.cpus().len(), options.connections.0);
+    if cores > connections as usize {
+        return Err(Failure::usage(format!(
+            "each client core has a connection of its own: --client-cores names {}; raise --connections, which is \
+             {connections}",
+            counted(cores, "CPU")
+        )));
+    }
+    let Placement { cores, polling, note } =
+        Placement::of_clients(list, core.polling, &Cpus::here()?)?;
+    note.into_iter().for_each(|note| output.note(note));
+    Ok(serving::threads("kv-bench", &cores, polling))
 }
 
 /// Chooses the keys.
@@ -114,36 +147,41 @@ fn memory(plan: &Plan, keys: &Keys) -> usize {
     Plan { size: keys.size_max(), ..*plan }.memory()
 }
 
-fn plan(options: &BenchKv, keys: &Keys) -> Result<Plan, Failure> {
+/// Returns the plan of the whole benchmark, whose connections `cores` client cores share.
+fn plan(options: &BenchKv, keys: &Keys, cores: u32) -> Result<Plan, Failure> {
     let size = keys.size_mean();
     let time = options.seconds.0;
+    let (depth, connections) = (options.depth.0, options.connections.0);
     let plan = Plan {
         subject: Subject::Kv,
         size,
         pace: Pace {
-            depth: options.depth.0,
+            depth,
             rate: None,
             warm: time.min(WARM),
             time,
             seed: load::SEED,
+            timed: Timed::of(depth.saturating_mul(connections.div_ceil(cores))),
         },
         touch: false,
-        connections: options.connections.0,
-        active: options.connections.0,
+        connections,
+        active: connections,
         clients: 1,
         ends: Ends::Processes,
         runs: 1,
         limits_size: size.max(crate::limits::SMALL),
     };
-    plan.check()?;
+    plan.part(0, cores).check_client()?;
+    plan.check_all()?;
     Ok(plan)
 }
 
-fn place(thread: &Thread) -> String {
-    match thread.cpu {
-        Some(cpu) => format!("client on CPU {cpu}"),
-        None => "client not pinned".to_owned(),
-    }
+fn place(cpus: &[Option<usize>]) -> String {
+    let cores = match cpus.len() {
+        1 => String::new(),
+        cores => format!("{} ", counted(cores, "core")),
+    };
+    format!("client {cores}{}", place_words(cpus))
 }
 
 /// GETs and PUTs.
@@ -153,9 +191,16 @@ struct Calls {
     /// The room of a message of any connection, once the first Call has gone.
     inline_room: Option<InlineRoom>,
     lengths: Lengths,
-    /// The number of keys stored while filling; `None` afterwards.
-    stored: Option<u32>,
+    /// What is left to store while filling; `None` afterwards.
+    left: Option<Left>,
     found: Found,
+}
+
+/// The keys that a client core has to store: the one of number `next`, and every `step`th behind it.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    next: u32,
+    step: u32,
 }
 
 /// A slot, which makes one Call after another.
@@ -168,19 +213,21 @@ struct Slot {
 }
 
 impl Calls {
-    /// Creates the work that stores every key once.
-    fn filling(options: &BenchKv, keys: Keys) -> Self {
+    /// Creates the work of client core `number` of `count`, which together store every key once.
+    fn filling(options: &BenchKv, keys: &Keys, (number, count): (u32, u32)) -> Self {
         let inline_max = match options.inline_max {
             Some(bytes) => bytes.0.try_into().unwrap_or(usize::MAX),
             None => inline_max_over(options.connect.core.provider.name()),
         };
         let lengths = Lengths::new(inline_max);
-        Self { keys, inline_room: None, lengths, stored: Some(0), found: Found::default() }
+        let left = Some(Left { next: number, step: count });
+        let keys = keys.part(number, count);
+        Self { keys, inline_room: None, lengths, left, found: Found::default() }
     }
 
     /// Continues with the keys that are drawn.
     fn filled(self) -> Self {
-        Self { stored: None, ..self }
+        Self { left: None, ..self }
     }
 
     /// Returns the room of a message.
@@ -193,10 +240,10 @@ impl Calls {
 
     /// Returns the next operation: whether it is a GET, and the number of its key.
     fn next(&mut self) -> (bool, u32) {
-        match &mut self.stored {
-            Some(stored) => {
-                let key = (*stored).min(self.keys.count() - 1);
-                *stored += 1;
+        match &mut self.left {
+            Some(Left { next, step }) => {
+                let key = (*next).min(self.keys.count() - 1);
+                *next = next.saturating_add(*step);
                 (false, key)
             }
             None => self.keys.draw(),
@@ -316,7 +363,7 @@ impl Work for Calls {
     }
 
     fn is_left(&self) -> bool {
-        self.stored.is_none_or(|stored| stored < self.keys.count())
+        self.left.is_none_or(|left| left.next < self.keys.count())
     }
 }
 

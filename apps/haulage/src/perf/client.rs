@@ -32,17 +32,29 @@ pub(crate) struct Client {
     pub(crate) connections: u32,
     /// Number of connections on which Calls are made.
     pub(crate) active: u32,
-    /// The cores of the server whose counters other clients ask for.
-    pub(crate) watched_beside: Vec<u64>,
     /// The configuration of the client's core.
     pub(crate) node: NodeConfig,
 }
 
-/// A running client's core, which this thread gives work.
+/// The running cores of a benchmark's clients, which this thread gives work.
 #[derive(Debug)]
-pub(crate) struct AtWork<W> {
+pub(crate) struct Clients<W>(Vec<AtWork<W>>);
+
+/// A running client's core.
+#[derive(Debug)]
+struct AtWork<W> {
     core: CoreThread<Started<W>>,
     callee: Callee,
+    /// The connections of all clients.
+    connections: u32,
+}
+
+/// What a client knows of those that are started with it.
+#[derive(Clone, Debug)]
+struct Beside {
+    /// The cores of the server whose counters they ask for.
+    watched: Vec<u64>,
+    /// The connections of all clients, itself included.
     connections: u32,
 }
 
@@ -67,9 +79,13 @@ pub(crate) struct Idle {
 
 impl Client {
     /// Starts the client's core, which connects.
-    pub(crate) fn start<P: Carrier, W: Work>(self, thread: Thread) -> Result<AtWork<W>, Failure> {
-        let Self { callee, binding, identity, connections, active, watched_beside, node } = self;
-        let called = callee.clone();
+    fn start<P: Carrier, W: Work>(
+        self,
+        thread: Thread,
+        beside: Beside,
+    ) -> Result<AtWork<W>, Failure> {
+        let Self { callee, binding, identity, connections, active, node } = self;
+        let (called, connections_all) = (callee.clone(), beside.connections);
         let core = cores::start(thread, move || {
             let mut driver = None;
             let (mut core, notes) = node.build::<P, _>(|_, waker| {
@@ -79,14 +95,8 @@ impl Client {
             })?;
             let driver = driver.ok_or_else(|| Failure::failed("a core has one service"))?;
             let _step = Step::begin(format_args!("connecting to {}", called.to));
-            let mut connecting = Connecting {
-                core: &mut core,
-                callee: called,
-                connections,
-                binding,
-                identity,
-                beside: watched_beside,
-            };
+            let mut connecting =
+                Connecting { core: &mut core, callee: called, binding, identity, beside };
             let (made, idle) = connecting.all(connections as usize)?;
             let found = connecting.watch(&made)?;
             let watched = found.iter().map(|(figures, _)| figures.core.number).collect();
@@ -97,7 +107,7 @@ impl Client {
             load.watched = found.into_iter().map(|(_, connection)| connection).collect();
             Ok::<_, Failure>((core, Started { driver, notes, idle, watched }))
         })?;
-        Ok(AtWork { core, callee, connections })
+        Ok(AtWork { core, callee, connections: connections_all })
     }
 }
 
@@ -105,11 +115,10 @@ impl Client {
 struct Connecting<'a, P: Provider, W: Work> {
     core: &'a mut Core<P, Load<W>>,
     callee: Callee,
-    connections: u32,
     binding: Binding,
     identity: Identity,
-    /// The cores of the server that other clients watch.
-    beside: Vec<u64>,
+    /// What the other clients have.
+    beside: Beside,
 }
 
 impl<P: Provider, W: Work> Connecting<'_, P, W> {
@@ -119,7 +128,7 @@ impl<P: Provider, W: Work> Connecting<'_, P, W> {
     /// A connection that failed is reported by the first Call on it.
     fn all(&mut self, count: usize) -> Result<(Vec<ConnectionId>, Option<Idle>), Failure> {
         let mut made = Vec::with_capacity(count);
-        if count < CENSUS_MIN || !self.beside.is_empty() {
+        if count < CENSUS_MIN || !self.beside.watched.is_empty() {
             self.more(&mut made, count)?;
             return Ok((made, None));
         }
@@ -172,14 +181,14 @@ impl<P: Provider, W: Work> Connecting<'_, P, W> {
             let (mut cx, load) = self.core.cx(clock::now());
             load.ask(&mut cx, *connection);
             let asked = self.turn_until(|_, load| load.take_asked());
-            let figures =
-                asked.map_err(|stopped| explain(&self.callee, self.connections, &stopped))?;
+            let figures = asked
+                .map_err(|stopped| explain(&self.callee, self.beside.connections, &stopped))?;
             let number = figures.core.number;
             let is_found = found.iter().any(|(found, _)| found.core.number == number);
-            if !is_found && !self.beside.contains(&number) {
+            if !is_found && !self.beside.watched.contains(&number) {
                 found.push((figures, *connection));
             }
-            if (found.len() + self.beside.len()) as u64 >= figures.core.count {
+            if (found.len() + self.beside.watched.len()) as u64 >= figures.core.count {
                 break;
             }
         }
@@ -203,29 +212,74 @@ impl<P: Provider, W: Work> Connecting<'_, P, W> {
     }
 }
 
-impl<W: Work> AtWork<W> {
-    /// Runs a job and shows its progress.
+impl<W: Work> Clients<W> {
+    /// Starts clients one after another, each of which connects. Each asks for the counters of those cores of the server
+    /// whose counters none before it asks for.
+    ///
+    /// # Errors
+    /// A core cannot be started, or does not reach the server.
+    pub(crate) fn start<P: Carrier>(clients: Vec<(Client, Thread)>) -> Result<Self, Failure> {
+        let connections = clients.iter().map(|(client, _)| client.connections).sum();
+        let (mut beside, mut started) = (Beside { watched: Vec::new(), connections }, Vec::new());
+        for (client, thread) in clients {
+            let client: AtWork<W> = client.start::<P, _>(thread, beside.clone())?;
+            beside.watched.extend(&client.core.started.watched);
+            started.push(client);
+        }
+        Ok(Self(started))
+    }
+
+    /// Runs a job: each client does one of `works`, at its part of the pace, all at once. Shows the progress. Returns
+    /// the results of all clients together, and what became of their works, in the same order.
+    ///
+    /// # Errors
+    /// The reason that one of the clients stopped, with what to do.
     pub(crate) fn run(
         &self,
         pace: Pace,
-        work: W,
-        progress: &mut Progress,
-    ) -> Result<(Tally, W), Failure> {
-        self.begin(pace, work)?;
-        self.wait(clock::now(), progress)
+        works: Vec<W>,
+        progress: &Progress,
+    ) -> Result<(Tally, Vec<W>), Failure> {
+        let count = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        for ((number, client), work) in (0..).zip(&self.0).zip(works) {
+            client.begin(pace.part(number, count), work)?;
+        }
+        let (started, mut all, mut works) = (clock::now(), Tally::default(), Vec::new());
+        for client in &self.0 {
+            let (tally, work) = client.wait(started, progress)?;
+            all.merge(tally);
+            works.push(work);
+        }
+        Ok((all, works))
     }
 
+    /// Returns the notes about each core for the user.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = &Notes> {
+        self.0.iter().map(|client| &client.core.started.notes)
+    }
+
+    /// Returns the memory of an idle connection, if the first client opened at least [`CENSUS_MIN`] connections.
+    pub(crate) fn idle(&self) -> Option<Idle> {
+        self.0.first().and_then(|client| client.core.started.idle)
+    }
+
+    /// Ends the cores.
+    ///
+    /// # Errors
+    /// One of them failed.
+    pub(crate) fn stop(self) -> Result<(), Failure> {
+        self.0.into_iter().try_for_each(|client| Ok(client.core.stop()?))
+    }
+}
+
+impl<W: Work> AtWork<W> {
     /// Begins a job.
-    pub(crate) fn begin(&self, pace: Pace, work: W) -> Result<(), Failure> {
+    fn begin(&self, pace: Pace, work: W) -> Result<(), Failure> {
         self.core.started.driver.begin(pace, work).ok_or_else(died)
     }
 
     /// Waits for the end of the job, and shows the progress of the jobs that began at `started`.
-    pub(crate) fn wait(
-        &self,
-        started: Instant,
-        progress: &Progress,
-    ) -> Result<(Tally, W), Failure> {
+    fn wait(&self, started: Instant, progress: &Progress) -> Result<(Tally, W), Failure> {
         loop {
             if let Some(ended) = self.core.started.driver.wait(progress.interval()) {
                 return ended.map_err(|stopped| explain(&self.callee, self.connections, &stopped));
@@ -235,26 +289,6 @@ impl<W: Work> AtWork<W> {
             }
             progress.tick(clock::now().saturating_since(started));
         }
-    }
-
-    /// Returns the notes about the core for the user.
-    pub(crate) const fn notes(&self) -> &Notes {
-        &self.core.started.notes
-    }
-
-    /// Returns the memory of an idle connection, if at least [`CENSUS_MIN`] connections were opened.
-    pub(crate) const fn idle(&self) -> Option<Idle> {
-        self.core.started.idle
-    }
-
-    /// Returns the cores of the server whose counters this client asks for.
-    pub(crate) fn watched(&self) -> &[u64] {
-        &self.core.started.watched
-    }
-
-    /// Ends the core.
-    pub(crate) fn stop(self) -> Result<(), Failure> {
-        Ok(self.core.stop()?)
     }
 }
 

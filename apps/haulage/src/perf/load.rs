@@ -82,6 +82,26 @@ pub struct Pace {
     pub time: Duration,
     /// Chooses the arrivals of an open loop.
     pub seed: u64,
+    /// The Calls of a closed loop that are timed, the same for all clients: the latencies of one that timed more would
+    /// count for more.
+    pub timed: Timed,
+}
+
+/// The Calls of a closed loop that are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timed {
+    /// Each Call.
+    Each,
+    /// One in [`SAMPLE`].
+    Sampled,
+}
+
+impl Timed {
+    /// Returns what is timed where a client has at most `in_flight` Calls in flight.
+    #[must_use]
+    pub const fn of(in_flight: u32) -> Self {
+        if in_flight == 1 { Self::Each } else { Self::Sampled }
+    }
 }
 
 impl Pace {
@@ -475,7 +495,7 @@ impl<W: Work> Running<W> {
     /// Returns the start of a Call of a closed loop, if the Call is timed.
     #[inline]
     fn stamp(&mut self) -> Option<Instant> {
-        if self.slots.len() == 1 {
+        if self.pace.timed == Timed::Each {
             return Some(self.looked.take().unwrap_or_else(clock::now));
         }
         match self.untimed.checked_sub(1) {

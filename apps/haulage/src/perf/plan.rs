@@ -6,7 +6,7 @@ use haulage::limits::{
     CALLS_OUT_MAX, ITEM_MAX, LIMITS_DEFAULT, Limits, RECEIVES_IDLE, REPLY_PARTS,
 };
 
-use super::load::{Pace, SEED};
+use super::load::{Pace, SEED, Timed};
 use super::protocol::ECHO_MAX;
 use crate::cli::bytes;
 use crate::cli::perf::{Count, PerfOptions, Test};
@@ -77,10 +77,11 @@ impl Plan {
             )));
         }
         let time = options.seconds.0;
+        let timed = Timed::of(active.saturating_mul(depth));
         let plan = Self {
             subject: Subject::Test(test),
             size: if test == Test::Null { 0 } else { size },
-            pace: Pace { depth, rate, warm: time.min(WARM), time, seed: SEED },
+            pace: Pace { depth, rate, warm: time.min(WARM), time, seed: SEED, timed },
             touch: options.touch,
             clients,
             connections,
@@ -93,8 +94,31 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Divides the connections among `count` clients as evenly as they go. Returns the plan of client `number`, from zero.
+    /// The first client has the most.
+    #[must_use]
+    pub const fn part(self, number: u32, count: u32) -> Self {
+        const fn share(all: u32, number: u32, count: u32) -> u32 {
+            all / count + if number < all % count { 1 } else { 0 }
+        }
+        let connections = share(self.connections, number, count);
+        Self { connections, active: share(self.active, number, count), ..self }
+    }
+
     /// Checks the plan against the limits of this build and process.
+    ///
+    /// # Errors
+    /// It exceeds them, with what to do.
     pub fn check(&self) -> Result<(), Failure> {
+        self.check_client()?;
+        self.check_all()
+    }
+
+    /// Checks what each client has against the limits of a core.
+    ///
+    /// # Errors
+    /// One core has not so many Calls or connections, with what to do.
+    pub fn check_client(&self) -> Result<(), Failure> {
         let (connections, depth) = (self.connections, self.pace.depth);
         let in_flight = self.active.saturating_mul(depth);
         // One more Call asks for the server's counters.
@@ -111,12 +135,19 @@ impl Plan {
                  of this build holds; lower --connections or --depth"
             )));
         }
+        Ok(())
+    }
+
+    /// Checks what all clients have together against the limits of a server and of this process.
+    ///
+    /// # Errors
+    /// They have more, with what to do.
+    pub fn check_all(&self) -> Result<(), Failure> {
         let all = self.server_room();
         if all.connections.max(all.in_flight) > Count::MAX {
             return Err(Failure::usage(format!(
-                "{} clients have {} connections and {} calls in flight, and a server takes {} of either; lower \
+                "all clients have {} connections and {} calls in flight, and a server takes {} of either; lower \
                  --connections or --depth",
-                self.clients,
                 all.connections,
                 all.in_flight,
                 Count::MAX
@@ -292,6 +323,39 @@ const SLABS: usize = 4 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_connections_of_a_plan_are_dealt_evenly() {
+        let pace = Pace {
+            depth: 2,
+            rate: None,
+            warm: WARM,
+            time: WARM,
+            seed: SEED,
+            timed: Timed::Sampled,
+        };
+        let plan = Plan {
+            subject: Subject::Kv,
+            size: 8,
+            pace,
+            touch: false,
+            clients: 1,
+            connections: 8,
+            active: 8,
+            ends: Ends::Processes,
+            runs: 1,
+            limits_size: SMALL,
+        };
+        let parts = |count| -> Vec<_> {
+            (0..count).map(|number| plan.part(number, count).in_flight()).collect()
+        };
+        assert_eq!((parts(1), parts(3)), (vec![16], vec![6, 6, 4]));
+        assert_eq!(parts(8), [2; 8]);
+        // More than one core makes, and not more than two do.
+        let many = Plan { connections: 4, active: 4, ..plan };
+        let many = Plan { pace: Pace { depth: CALLS_OUT_MAX / 4, ..pace }, ..many };
+        assert!(many.check_client().is_err() && many.part(0, 2).check_client().is_ok());
+    }
 
     #[test]
     fn the_replies_of_one_connection_need_not_wait_for_send_buffers() {

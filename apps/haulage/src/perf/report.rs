@@ -1,7 +1,9 @@
 //! The printed results of a benchmark.
 
+use std::ops::AddAssign;
+
 use super::client::Idle;
-use super::load::SAMPLE;
+use super::load::{SAMPLE, Timed};
 use super::plan::{Plan, Subject};
 use super::tally::{CoreShare, Tally};
 use crate::cli::bytes;
@@ -37,6 +39,13 @@ pub(crate) struct Run {
 pub(crate) struct Found {
     pub(crate) hits: u64,
     pub(crate) misses: u64,
+}
+
+impl AddAssign for Found {
+    fn add_assign(&mut self, Self { hits, misses }: Self) {
+        self.hits += hits;
+        self.misses += misses;
+    }
 }
 
 impl Run {
@@ -309,10 +318,10 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
         us(0.999),
         samples.max_us()
     );
-    let timed = match (plan.pace.rate, plan.in_flight()) {
+    let timed = match (plan.pace.rate, plan.pace.timed) {
         (Some(_), _) => "each call, from when it was due",
-        (None, 1) => "each call",
-        _ => &format!("one call in {SAMPLE}"),
+        (None, Timed::Each) => "each call",
+        (None, Timed::Sampled) => &format!("one call in {SAMPLE}"),
     };
     let cpu = format!(
         "client {:.2}, server {:.2}; taken by other threads {} and {} times",

@@ -4,10 +4,8 @@
 use std::io;
 use std::time::Duration;
 
-use haulage::sys::clock;
-
 use super::calls::Calls;
-use super::client::{AtWork, Idle};
+use super::client::Idle;
 use super::load::Pace;
 use super::plan::{Ends, Plan};
 use super::plot::{Plot, Series};
@@ -178,17 +176,11 @@ impl Bench<'_> {
         let (to, end) = self.start_far::<P>()?;
         let clients = self.start_clients::<P>(to, output)?;
         progress.measure();
-        for (number, client) in (0..).zip(&clients) {
-            client
-                .begin(plan.pace.part(number, plan.clients), Calls::new(self.options.test, plan))?;
-        }
-        let (started, mut tally) = (clock::now(), Tally::default());
-        for client in &clients {
-            tally.merge(client.wait(started, progress)?.0);
-        }
+        let works = (0..plan.clients).map(|_| Calls::new(self.options.test, plan)).collect();
+        let (tally, _) = clients.run(plan.pace, works, progress)?;
         // One process of both ends cannot attribute its memory to either.
-        let idle = clients.first().and_then(AtWork::idle).filter(|_| plan.ends == Ends::Processes);
-        clients.into_iter().try_for_each(AtWork::stop)?;
+        let idle = clients.idle().filter(|_| plan.ends == Ends::Processes);
+        clients.stop()?;
         end.stop()?;
         Ok((tally, idle))
     }

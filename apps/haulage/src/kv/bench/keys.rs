@@ -1,5 +1,7 @@
 //! The keys of a benchmark, and the order in which its Calls ask for them.
 
+use std::sync::Arc;
+
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Zipf};
@@ -19,16 +21,16 @@ pub(super) struct Keys {
 }
 
 /// What the keys are called, and the octets of their values.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Named {
     /// By their numbers; all values are as long.
     Numbered { count: u32, size: usize },
     /// As in a trace.
-    Traced(Trace),
+    Traced(Arc<Trace>),
 }
 
 /// Which key the next Call is for.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Drawn {
     /// Any, each as likely as the others.
     Evenly,
@@ -36,8 +38,8 @@ enum Drawn {
     Zipf(Zipf<f64>),
     /// The first, with this likelihood if it is a GET; else any.
     Hot(f64),
-    /// The next one of the trace, which begins again at its end.
-    InOrder(usize),
+    /// That of access `next` of the trace, which begins again at its end, and then the one `step` accesses later.
+    InOrder { next: usize, step: usize },
 }
 
 impl Keys {
@@ -49,7 +51,8 @@ impl Keys {
         let count = options.keys.0;
         let (named, drawn) = match (&options.trace, options.zipf, options.hot) {
             (Some(path), ..) => {
-                (Named::Traced(Trace::read(path, options.block_size.0)?), Drawn::InOrder(0))
+                let trace = Trace::read(path, options.block_size.0)?;
+                (Named::Traced(Arc::new(trace)), Drawn::InOrder { next: 0, step: 1 })
             }
             (None, zipf, hot) => {
                 let zipf = zipf.and_then(|exponent| Zipf::new(f64::from(count), exponent.0).ok());
@@ -59,6 +62,18 @@ impl Keys {
         };
         let random = SmallRng::seed_from_u64(SEED);
         Ok(Self { named, drawn, gets: options.get_ratio.0, random })
+    }
+
+    /// Returns the keys of client `number` of `count`, from zero. Each draws at random by itself, or has every `count`th
+    /// access of a trace, so that together they make all of them.
+    pub(super) fn part(&self, number: u32, count: u32) -> Self {
+        let drawn = match self.drawn {
+            Drawn::InOrder { .. } => Drawn::InOrder { next: number as usize, step: count as usize },
+            drawn => drawn,
+        };
+        let seed = SEED.wrapping_mul(u64::from(number) * 2 + 1);
+        let random = SmallRng::seed_from_u64(seed);
+        Self { named: self.named.clone(), drawn, gets: self.gets, random }
     }
 
     /// Returns the number of keys.
@@ -115,10 +130,14 @@ impl Keys {
             Drawn::Zipf(zipf) => zipf.sample(&mut self.random) as u32 - 1,
             Drawn::Hot(share) if get && self.random.random::<f64>() < *share => 0,
             Drawn::Hot(_) => self.random.random_range(0..count),
-            Drawn::InOrder(next) => match &self.named {
-                Named::Traced(trace) => trace.access(next),
-                Named::Numbered { .. } => 0,
-            },
+            Drawn::InOrder { next, step } => {
+                let access = *next;
+                *next = next.wrapping_add(*step);
+                match &self.named {
+                    Named::Traced(trace) => trace.access(access),
+                    Named::Numbered { .. } => 0,
+                }
+            }
         };
         (get, key)
     }
@@ -167,6 +186,26 @@ mod tests {
         let (gets, of_key) = drawn(keys(5, Drawn::Evenly, 0.75));
         assert!((7300..7700).contains(&gets), "{gets} of 10000 are gets");
         assert!(of_key.iter().all(|count| (1800..2200).contains(count)), "{of_key:?}");
+    }
+
+    #[test]
+    fn clients_share_out_a_trace_and_draw_by_themselves() {
+        let trace = Trace::of_accesses(&[0, 1, 2, 3, 4]);
+        let named = Named::Traced(Arc::new(trace));
+        let random = SmallRng::seed_from_u64(SEED);
+        let drawn = Drawn::InOrder { next: 0, step: 1 };
+        let all = Keys { named, drawn, gets: 1.0, random };
+        let order = |number, count| -> Vec<_> {
+            let mut part = all.part(number, count);
+            (0..6).map(|_| part.draw().1).collect()
+        };
+        assert_eq!(order(0, 1), [0, 1, 2, 3, 4, 0]);
+        assert_eq!((order(0, 2), order(1, 2)), (vec![0, 2, 4, 1, 3, 0], vec![1, 3, 0, 2, 4, 1]));
+        assert_eq!(order(6, 7), [1, 3, 0, 2, 4, 1], "more clients than accesses");
+        let all = keys(1000, Drawn::Evenly, 0.5);
+        let drawn = |mut keys: Keys| -> Vec<_> { (0..10).map(|_| keys.draw()).collect() };
+        assert_ne!(drawn(all.part(0, 2)), drawn(all.part(1, 2)));
+        assert_eq!(drawn(all.part(0, 2)), drawn(all), "the first as one alone");
     }
 
     #[test]

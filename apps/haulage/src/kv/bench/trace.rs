@@ -127,11 +127,9 @@ impl Trace {
         all / self.accesses.len().max(1)
     }
 
-    /// Returns the key of the `next` access, and moves on to the one after it.
-    pub(super) fn access(&self, next: &mut usize) -> u32 {
-        let key = self.accesses[*next];
-        *next = (*next + 1) % self.accesses.len();
-        key
+    /// Returns the key of access `number`; the first follows the last.
+    pub(super) fn access(&self, number: usize) -> u32 {
+        self.accesses[number % self.accesses.len()]
     }
 }
 
@@ -139,6 +137,19 @@ impl Trace {
 fn size(octets: u64) -> Result<usize, String> {
     let size = usize::try_from(octets).ok().filter(|size| (1..=ITEM_MAX).contains(size));
     size.ok_or_else(|| format!("a value has 1 byte to {}", bytes::format(ITEM_MAX as u64)))
+}
+
+#[cfg(test)]
+impl Trace {
+    /// Makes a trace of accesses to keys that are called by their numbers, which are below ten.
+    pub(super) fn of_accesses(numbers: &[u32]) -> Self {
+        let mut trace = Self { accesses: numbers.to_vec(), ..Self::default() };
+        for number in 0..10 {
+            trace.names.extend(number.to_string().bytes());
+            trace.keys.push(Traced { name_end: trace.names.len(), size: 1 });
+        }
+        trace
+    }
 }
 
 #[cfg(test)]
@@ -157,8 +168,7 @@ mod tests {
     fn accesses_come_in_order_and_again_and_a_key_keeps_its_first_size() {
         let trace =
             read("one 100\na key 8\n\none 200\n{\"timestamp\":0,\"hash_ids\":[7,7,9]}\n").unwrap();
-        let mut next = 0;
-        let order: Vec<u32> = (0..7).map(|_| trace.access(&mut next)).collect();
+        let order: Vec<u32> = (0..7).map(|number| trace.access(number)).collect();
         assert_eq!(order, [0, 1, 0, 2, 2, 3, 0]);
         let keys: Vec<_> =
             (0..trace.keys()).map(|key| (trace.name(key), trace.size(key))).collect();

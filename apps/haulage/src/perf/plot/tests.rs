@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::cli::perf::Test;
 use crate::limits::{Limits, Noise};
-use crate::perf::load::Pace;
+use crate::perf::load::{Pace, Timed};
 use crate::perf::plan::{Ends, Subject};
 use crate::perf::tally::Tally;
 
@@ -14,7 +14,7 @@ fn plan(test: Test) -> Plan {
     Plan {
         subject: Subject::Test(test),
         size: 4096,
-        pace: Pace { depth: 1, rate: None, warm: time, time, seed: 1 },
+        pace: Pace { depth: 1, rate: None, warm: time, time, seed: 1, timed: Timed::Each },
         touch: false,
         connections: 1,
         active: 1,

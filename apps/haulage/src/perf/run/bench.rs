@@ -15,7 +15,7 @@ use crate::hosts::ClientHosts;
 use crate::node::{Carrier, NodeConfig};
 use crate::output::Output;
 use crate::perf::calls::Calls;
-use crate::perf::client::{AtWork, Client};
+use crate::perf::client::{Client, Clients};
 use crate::perf::plan::{Ends, Plan, Room};
 use crate::perf::protocol::binding;
 use crate::perf::serve::{self, Listening};
@@ -72,26 +72,24 @@ impl Bench<'_> {
         &self,
         to: SocketAddr,
         output: &Output,
-    ) -> Result<Vec<AtWork<Calls>>, Failure> {
+    ) -> Result<Clients<Calls>, Failure> {
         let identity = self.options.auth.identity();
         let identity = identity
             .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;
-        let (mut clients, mut watched) = (Vec::new(), Vec::new());
-        for thread in serving::threads("perf-client", &self.sides.clients, self.polling) {
-            let client = Client {
-                callee: self.callee(to),
-                binding: binding(),
-                identity: identity.clone(),
-                connections: self.plan.connections,
-                active: self.plan.active,
-                watched_beside: watched.clone(),
-                node: self.client_node(),
-            };
-            let client: AtWork<Calls> = client.start::<P, _>(thread)?;
-            client.notes().details.iter().for_each(|note| output.detail(note));
-            client.notes().warnings.iter().for_each(|note| output.detail(note));
-            watched.extend(client.watched());
-            clients.push(client);
+        let client = || Client {
+            callee: self.callee(to),
+            binding: binding(),
+            identity: identity.clone(),
+            connections: self.plan.connections,
+            active: self.plan.active,
+            node: self.client_node(),
+        };
+        let threads = serving::threads("perf-client", &self.sides.clients, self.polling);
+        let clients = threads.into_iter().map(|thread| (client(), thread)).collect();
+        let clients = Clients::start::<P>(clients)?;
+        for notes in clients.notes() {
+            notes.details.iter().for_each(|note| output.detail(note));
+            notes.warnings.iter().for_each(|note| output.detail(note));
         }
         Ok(clients)
     }
