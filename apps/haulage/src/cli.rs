@@ -425,7 +425,8 @@ the last comes, and `merged N` counts the others. SIGINT and SIGTERM end it, wit
 
 const BENCH_HELP: &str = "\
 Keys are bench-00000000 and up, or those of a trace. Each is stored once before the measurement, and none
-is deleted after it. A get counts as a miss if its key is gone by then. Latency is measured as by `haulage perf`.";
+is deleted after it. A get counts as a miss if its key is gone by then. Latency is measured as by `haulage perf`.
+Where some keys are asked for more often than others, the share of the server's busiest core is told, too.";
 
 /// The options of `haulage kv bench`.
 #[derive(Clone, Debug, Args)]

@@ -212,12 +212,12 @@ fn a_server_of_several_cores_elsewhere_tells_of_all_of_them() {
     assert_eq!((rows.len(), unreached.count()), (2, 1), "one connection is on one core: {said}");
 }
 
-/// Starts a key-value server of two cores, which counts what it does.
-fn kv_server(provider: &str) -> Started {
-    let (cpus, any) = (two_cpus(), "127.0.0.1:0");
+/// Starts a key-value server with cores on these CPUs, which counts what it does.
+fn kv_server(provider: &str, cpus: &str) -> Started {
+    let any = "127.0.0.1:0";
     let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
     command.args(["kv", "serve", "--memory", "32MiB", "--listen", any, "--metrics", any]);
-    command.args(["--cores", &cpus, "--provider", provider, "--json"]);
+    command.args(["--cores", cpus, "--provider", provider, "--json"]);
     Started::new(command.stdin(Stdio::null()).stderr(Stdio::null()))
 }
 
@@ -240,7 +240,8 @@ fn kv_bench(server: &Started, arguments: &[&str]) -> Output {
 #[test]
 fn the_client_cores_of_a_key_value_benchmark_share_its_connections_and_fill_once() {
     for provider in ["iwarp", "shm"] {
-        let (server, cpus) = (kv_server(provider), two_cpus());
+        let cpus = two_cpus();
+        let server = kv_server(provider, &cpus);
         let over = ["--provider", provider, "--client-cores", &cpus];
         let asked = ["--connections", "5", "--depth", "4", "--keys", "501", "--get-ratio", "1"];
         let output = kv_bench(&server, &[&asked[..], &over, &["--json"]].concat());
@@ -266,6 +267,43 @@ fn the_client_cores_of_a_key_value_benchmark_share_its_connections_and_fill_once
             assert!(parts.iter().all(|part| said.contains(part)), "{parts:?}: {said}");
         }
     }
+}
+
+#[test]
+fn a_benchmark_of_uneven_keys_tells_the_share_of_the_busiest_core() {
+    let file = format!("{}/two-accesses", env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(&file, "one 10\ntwo 2000\n").unwrap();
+    let server = kv_server("iwarp", &two_cpus());
+    let share = |arguments: &[&str]| {
+        let output = kv_bench(&server, &[&["--json"], arguments].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        let mut json: Value = serde_json::from_str(text(&output.stdout)).unwrap();
+        json.as_object_mut().unwrap().remove("busiest_share")
+    };
+    for uneven in [
+        &["--zipf", "1", "--keys", "50"][..],
+        &["--hot", "0.5", "--keys", "50"],
+        &["--trace", &file],
+    ] {
+        // The only connection is one core's, which has all GETs, twice its even share of those of two cores.
+        assert_eq!(share(uneven), Some(2.0.into()), "{uneven:?}");
+        let many = &["--connections", "4", "--get-ratio", "1"];
+        let both = share(&[uneven, many].concat()).unwrap().as_f64().unwrap();
+        assert!((1.0..2.0).contains(&both), "each core has two connections: {both}");
+        let clients = share(&[uneven, many, &["--client-cores", &two_cpus()]].concat());
+        let clients = clients.unwrap().as_f64().unwrap();
+        assert!((1.0..=2.0).contains(&clients), "told by one of the clients: {clients}");
+    }
+    assert_eq!(share(&["--zipf", "1", "--keys", "50", "--get-ratio", "0"]), Some(Value::Null));
+    assert_eq!(share(&["--keys", "50"]), None, "all keys alike");
+    let output = kv_bench(&server, &["--hot", "1", "--keys", "10"]);
+    let said = text(&output.stdout);
+    assert!(said.contains("2.00 times an even share of the gets, of 2 cores\n"), "{said}");
+    let first = affinity::usable().unwrap()[0].to_string();
+    let alone = kv_server("iwarp", &first);
+    let output = kv_bench(&alone, &["--zipf", "1", "--keys", "10", "--json"]);
+    let json: Value = serde_json::from_str(text(&output.stdout)).unwrap();
+    assert_eq!(json["busiest_share"], 1.0, "{json}");
 }
 
 #[test]

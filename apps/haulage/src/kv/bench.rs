@@ -1,5 +1,6 @@
 //! `haulage kv bench`: GETs and PUTs of keys that are drawn or recorded, measured as `haulage perf` measures Calls.
 
+mod busiest;
 mod keys;
 mod trace;
 
@@ -14,6 +15,7 @@ use haulage_kv::inline::{Lengths, inline_max_over};
 use haulage_kv::protocol::{Answer, Carriage, Key, Procedure, Refusal, Value};
 use haulage_kv::service::binding;
 
+use self::busiest::Gets;
 use self::keys::Keys;
 use super::client::refused;
 use crate::calling::{self, Callee};
@@ -25,7 +27,7 @@ use crate::node::{Carrier, NodeConfig, over};
 use crate::output::Output;
 use crate::output::table::counted;
 use crate::perf::client::{Client, Clients};
-use crate::perf::load::{self, Pace, Stopped, Timed, Work};
+use crate::perf::load::{self, Moment, Pace, Stopped, Timed, Work};
 use crate::perf::plan::{Ends, Plan, Subject, WARM};
 use crate::perf::progress::Progress;
 use crate::perf::report::{self, Found, Run};
@@ -104,7 +106,9 @@ fn measure<P: Carrier>(
     clients.stop()?;
     let mut found = Found::default();
     calls.iter().for_each(|calls| found += calls.found);
-    let run = Run { provider, limits, tally, noise, idle, found: Some(found), sides: None };
+    let busiest = calls.iter().find_map(|calls| calls.gets.as_ref()).map(Gets::busiest);
+    let found = Some(found);
+    let run = Run { provider, limits, tally, noise, idle, found, busiest, sides: None };
     if output.json {
         output.line(&report::json(&plan, &run))?;
     }
@@ -194,6 +198,8 @@ struct Calls {
     /// What is left to store while filling; `None` afterwards.
     left: Option<Left>,
     found: Found,
+    /// What each core of the server was asked for, if that is to be told.
+    gets: Option<Gets>,
 }
 
 /// The keys that a client core has to store: the one of number `next`, and every `step`th behind it.
@@ -221,8 +227,11 @@ impl Calls {
         };
         let lengths = Lengths::new(inline_max);
         let left = Some(Left { next: number, step: count });
+        let is_skewed = options.trace.is_some() || options.zipf.is_some() || options.hot.is_some();
+        // One client core asks for all.
+        let gets = (is_skewed && number == 0).then(Gets::default);
         let keys = keys.part(number, count);
-        Self { keys, inline_room: None, lengths, left, found: Found::default() }
+        Self { keys, inline_room: None, lengths, left, found: Found::default(), gets }
     }
 
     /// Continues with the keys that are drawn.
@@ -356,6 +365,15 @@ impl Work for Calls {
             Ok(Answer::Refused(refusal)) => Err(Stopped::Refused(refused(&refusal))),
             Ok(_) | Err(_) => Err(Stopped::BadReply),
         }
+    }
+
+    fn asks(&self) -> Option<u32> {
+        let asks = self.left.is_none() && self.gets.is_some();
+        asks.then_some(Procedure::Stat as u32)
+    }
+
+    fn told(&mut self, moment: Moment, finished: Finished<'_>) -> Result<(), Stopped> {
+        self.gets.as_mut().map_or(Ok(()), |gets| gets.take(moment, finished))
     }
 
     fn begin(&mut self) {

@@ -60,6 +60,20 @@ pub trait Work: Send + 'static {
         finished: Finished<'_>,
     ) -> Result<(), Stopped>;
 
+    /// Returns the procedure by which the server tells more than [`CoreFigures`], if this work wants to know. It is called
+    /// on one connection, before and after the Calls that count.
+    fn asks(&self) -> Option<u32> {
+        None
+    }
+
+    /// Takes the results of the procedure that [`Work::asks`] returns.
+    ///
+    /// # Errors
+    /// The Call failed, or its results are wrong.
+    fn told(&mut self, _: Moment, _: Finished<'_>) -> Result<(), Stopped> {
+        Ok(())
+    }
+
     /// Begins the phase in which Calls count.
     fn begin(&mut self) {}
 
@@ -230,7 +244,7 @@ impl<W: Work> Load<W> {
                     running.finish(cx);
                     running.stage = Stage::AFTER;
                 }
-                Stage::Asking { at, .. } if at < running.watched.len() => running.ask(cx, at),
+                Stage::Asking { at, .. } if at < running.questions() => running.ask(cx, at),
                 Stage::Asking { moment: Moment::Before, .. } => running.start(cx, Phase::Counted),
                 Stage::Asking { moment: Moment::After, .. } => {
                     if let Some(Running { tally, work, .. }) = self.running.take() {
@@ -327,7 +341,8 @@ enum Phase {
 enum Stage {
     /// Calls are made until a time.
     Calls { phase: Phase, until: Instant },
-    /// The watched cores of the server are asked for their counters, now the one at this position.
+    /// The watched cores of the server are asked for their counters, now the one at this position, and last what else the
+    /// work asks for.
     Asking { moment: Moment, at: usize },
 }
 
@@ -336,10 +351,12 @@ impl Stage {
     const AFTER: Self = Self::Asking { moment: Moment::After, at: 0 };
 }
 
-/// When counters are read: before or after the Calls that count.
-#[derive(Clone, Copy, Debug)]
-enum Moment {
+/// When the server is asked for counters: before or after the Calls that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// No Call counts yet.
     Before,
+    /// All Calls that count have ended.
     After,
 }
 
@@ -421,10 +438,20 @@ impl<W: Work> Running<W> {
         self.arrivals.as_ref().is_some_and(|arrivals| arrivals.due().is_some())
     }
 
-    /// Asks the watched core at this position for its counters.
+    /// Returns how many questions the server is asked before the Calls that count, and after them.
+    fn questions(&self) -> usize {
+        self.watched.len() + usize::from(self.work.asks().is_some())
+    }
+
+    /// Asks the watched core at this position for its counters, or behind them what else the work asks for.
     fn ask(&mut self, cx: &mut Cx<'_>, at: usize) {
-        let Some(&connection) = self.watched.get(at) else { return };
-        match cx.call(connection, figures_of::<W>(), FIGURES, |_| Ok(())) {
+        let any = self.slots.first().map(|slot| slot.connection);
+        let asked = match self.watched.get(at) {
+            Some(connection) => Some((*connection, figures_of::<W>())),
+            None => any.zip(self.work.asks().map(Request::new)),
+        };
+        let Some((connection, request)) = asked else { return };
+        match cx.call(connection, request, FIGURES, |_| Ok(())) {
             Ok(()) => self.in_flight += 1,
             Err((error, _)) => self.stopped = Some(error.into()),
         }
@@ -433,6 +460,12 @@ impl<W: Work> Running<W> {
     fn on_figures(&mut self, finished: Finished<'_>) {
         let Stage::Asking { moment, at } = &mut self.stage else { return };
         let asked = std::mem::replace(at, *at + 1);
+        if asked >= self.watched.len() {
+            if let Err(stopped) = self.work.told(*moment, finished) {
+                self.stopped = Some(stopped);
+            }
+            return;
+        }
         match (decode(finished), moment) {
             (Ok(figures), Moment::Before) => self.served_before.push(figures),
             (Ok(figures), Moment::After) => {

@@ -11,7 +11,7 @@ use crate::cli::perf::Test;
 use crate::cli::values::Provider;
 use crate::failure::Failure;
 use crate::limits::{Limits, Noise};
-use crate::output::table::{self, Align};
+use crate::output::table::{self, Align, counted};
 use crate::output::{Output, json};
 use crate::placement::Sides;
 
@@ -30,6 +30,8 @@ pub(crate) struct Run {
     pub(crate) idle: Option<Idle>,
     /// The hits and misses of a key-value benchmark.
     pub(crate) found: Option<Found>,
+    /// The share of the busiest core of the server, if a key-value benchmark asks for some keys more often than for others.
+    pub(crate) busiest: Option<Busiest>,
     /// The CPUs of both sides, if the server has cores of its own with a client each.
     pub(crate) sides: Option<Sides>,
 }
@@ -39,6 +41,16 @@ pub(crate) struct Run {
 pub(crate) struct Found {
     pub(crate) hits: u64,
     pub(crate) misses: u64,
+}
+
+/// How evenly the cores of a server shared what they were asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Busiest {
+    /// Number of cores.
+    pub(crate) cores: usize,
+    /// What the busiest core was asked for, over what each would have been asked for had they shared it evenly: from 1 to
+    /// the number of cores. `None` if they were asked for nothing.
+    pub(crate) share: Option<f64>,
 }
 
 impl AddAssign for Found {
@@ -129,6 +141,9 @@ impl Run {
         }
         if let Some(Found { hits, misses }) = self.found {
             o.count("hits", hits).count("misses", misses);
+        }
+        if let Some(Busiest { share, .. }) = self.busiest {
+            o.measure("busiest_share", share, 3);
         }
         self.sides.iter().for_each(|sides| cores::write_sides(sides, o));
         if let Some(shares) = self.shares() {
@@ -362,6 +377,14 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
     }
     if let Some(Found { hits, misses }) = run.found {
         rows.push(("keys", format!("{hits} found, {misses} not")));
+    }
+    if let Some(Busiest { cores, share }) = run.busiest {
+        let cores = counted(cores, "core");
+        let share = share.map_or_else(
+            || format!("none of {cores} was asked for a key"),
+            |share| format!("{share:.2} times an even share of the gets, of {cores}"),
+        );
+        rows.push(("busiest", share));
     }
     rows.extend(limits(plan, run));
     rows.push(("noise", noise(&run.noise)));

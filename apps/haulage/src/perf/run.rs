@@ -163,7 +163,7 @@ impl Bench<'_> {
         let noise = noise.map_err(|error| measure_failed(&error))?;
         let (tally, idle) = self.run_once::<P>(progress, output)?;
         let sides = self.is_group.then(|| self.sides.clone());
-        Ok(Run { provider, limits, tally, noise, idle, found: None, sides })
+        Ok(Run { provider, limits, tally, noise, idle, found: None, busiest: None, sides })
     }
 
     fn run_once<P: Carrier>(

@@ -30,7 +30,16 @@ fn run(calls: u64, limits: Limits) -> Run {
     (0..calls).for_each(|n| tally.samples.record(Duration::from_nanos(5_000 + n * 7)));
     let noise =
         Noise { time_stamp_ns: None, stalled: 0.0, stalled_max_us: 0.0, waits_us: [0.0; 2] };
-    Run { provider: "iwarp", limits, tally, noise, idle: None, found: None, sides: None }
+    Run {
+        provider: "iwarp",
+        limits,
+        tally,
+        noise,
+        idle: None,
+        found: None,
+        busiest: None,
+        sides: None,
+    }
 }
 
 /// Checks that tags match, attributes are quoted, and no number is NaN. Returns the number of elements of this name.
