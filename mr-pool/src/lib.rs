@@ -106,6 +106,7 @@ mod pieces;
 mod pool;
 #[allow(unsafe_code, reason = "the pool's books are reached by pointer, from leases on any thread")]
 mod pool_core;
+mod references;
 mod region;
 mod registration;
 mod reservoir;

@@ -21,10 +21,11 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::blocks::{Allocation, Block, Blocks, Page, Resident, SLAB_BLOCKS_MAX};
 use crate::gauges::{Counters, LeaseState};
+use crate::references;
 use crate::region::Region;
 use crate::returns::Returns;
 use crate::size::PAGE;
@@ -423,16 +424,14 @@ unsafe impl Sync for CommonReference {}
 impl CommonReference {
     /// Adds a reference. There are fewer than 2^32: each but the first is a visit's.
     pub(crate) fn more(&self) -> Self {
-        // Relaxed: whoever adds one has another, which keeps the block out meanwhile.
-        self.references().fetch_add(1, Ordering::Relaxed);
+        references::add(self.references());
         Self { references: self.references, pool: self.pool, block: self.block }
     }
 
     /// Returns whether there is only this reference, so that nobody else reads the octets, and only its owner can have
     /// others do so.
     pub(crate) fn is_one(&self) -> bool {
-        // Acquire: what others read through their references came before.
-        self.references().load(Ordering::Acquire) == 1
+        references::is_one(self.references())
     }
 
     /// Returns the pointer to the pool of the block.
@@ -454,17 +453,8 @@ impl CommonReference {
 
 impl Drop for CommonReference {
     fn drop(&mut self) {
-        // The last reference is seen to be the last: nobody is left who could add one. That saves locking the line.
-        let is_last = self.is_one() || {
-            // Release: what was read through this reference was read before the block is lent again. Behind this line the
-            // books may be gone, unless it was the last one.
-            let before = self.references().fetch_sub(1, Ordering::Release);
-            before == 1 && {
-                fence(Ordering::Acquire);
-                true
-            }
-        };
-        if is_last {
+        // Behind this line the books may be gone, unless it was the last one.
+        if references::remove(self.references()) {
             self.pool.give_common(self.block, self.references());
         }
     }

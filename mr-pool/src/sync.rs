@@ -1,3 +1,3 @@
 //! The atomics of the files that `tests/models` compiles with those of a model checker instead.
 
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};

@@ -17,6 +17,8 @@ mod sys;
 #[allow(unsafe_code, reason = "a trait that is unsafe elsewhere, too")]
 mod zeroes;
 
+#[path = "../../../mr-pool/src/references.rs"]
+mod references;
 #[path = "../../../mr-pool/src/returns.rs"]
 mod returns;
 #[path = "../../../mr-pool/src/table.rs"]
@@ -28,11 +30,13 @@ mod news;
 mod entries;
 mod homecoming;
 mod posts;
+mod references_of_cores;
 
 pub use entries::*;
 pub use homecoming::*;
 pub use posts::*;
 pub use provider::shm::{doorbell::*, records::*, registrations::*};
+pub use references_of_cores::*;
 
 /// Runs a model in all orders with at most [`PREEMPTIONS_MAX`] preemptions.
 fn check(model: impl Fn() + Send + Sync + 'static) {

@@ -19,6 +19,7 @@ models! {
     a_key_is_inserted_once
     every_block_comes_home_once
     a_block_can_be_sent_home_again_at_once
+    a_common_block_comes_home_after_all_reads
     the_books_are_freed_with_every_block_home
     a_batch_is_seen_whole_or_not_at_all
     a_line_is_written_again_once_it_was_taken
