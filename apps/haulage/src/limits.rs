@@ -21,7 +21,7 @@ pub use memory::{cacheline_rtt_us, memcpy_gib_per_s};
 pub use noise::Noise;
 pub use pair::Pair;
 pub use tcp::{
-    answer, tcp_file_gib_per_s, tcp_rtt_us, tcp_rtt_us_to, tcp_stream_gib_per_s,
+    MESSAGE_MAX, answer, tcp_file_gib_per_s, tcp_rtt_us, tcp_rtt_us_to, tcp_stream_gib_per_s,
     tcp_stream_gib_per_s_to,
 };
 

@@ -22,7 +22,7 @@ use crate::calling::{self, Callee};
 use crate::cli::{BenchKv, bytes};
 use crate::failure::Failure;
 use crate::hosts::ClientHosts;
-use crate::limits::{Limits, Noise, Pair};
+use crate::limits::{Limits, MESSAGE_MAX, Noise, Pair, SMALL};
 use crate::node::{Carrier, NodeConfig, over};
 use crate::output::Output;
 use crate::output::table::counted;
@@ -173,7 +173,7 @@ fn plan(options: &BenchKv, keys: &Keys, cores: u32) -> Result<Plan, Failure> {
         clients: 1,
         ends: Ends::Processes,
         runs: 1,
-        limits_size: size.max(crate::limits::SMALL),
+        limits_size: size.clamp(SMALL, MESSAGE_MAX),
     };
     plan.part(0, cores).check_client()?;
     plan.check_all()?;

@@ -11,7 +11,6 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use haulage::limits::ITEM_MAX;
 use haulage::sys::socket::{is_of_the_peer, suit_path};
 use haulage::sys::{affinity, clock};
 
@@ -141,6 +140,9 @@ fn stream_gib_per_s(near: &Polled, size: usize, depth: usize, budget: Duration) 
     }
 }
 
+/// Octets of the longest message: the far side has memory for it whoever asks, and longer ones move at the same rate.
+pub const MESSAGE_MAX: usize = 64 << 20;
+
 const REQUEST: [u8; 32] = [0; 32];
 
 /// How long a peer may keep the thread of [`answer`] waiting.
@@ -202,7 +204,7 @@ impl Polled {
             return Ok(());
         }
         let length = usize::try_from(u64::from_be_bytes(length)).unwrap_or(usize::MAX);
-        if length > ITEM_MAX {
+        if length > MESSAGE_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let file = vec![1; file.max(length)];

@@ -11,7 +11,7 @@ use super::protocol::ECHO_MAX;
 use crate::cli::bytes;
 use crate::cli::perf::{Count, PerfOptions, Test};
 use crate::failure::Failure;
-use crate::limits::SMALL;
+use crate::limits::{MESSAGE_MAX, SMALL};
 use crate::node::CLIENT_DRAIN;
 use crate::open_files;
 
@@ -88,7 +88,7 @@ impl Plan {
             active,
             ends,
             runs: options.runs.0,
-            limits_size: size.max(SMALL),
+            limits_size: size.clamp(SMALL, MESSAGE_MAX),
         };
         plan.check()?;
         Ok(plan)
