@@ -56,6 +56,9 @@ impl Pool {
     /// The most octets that a pool manages.
     pub const BYTES_MAX: usize = (u32::MAX as usize - 1) * PAGE;
 
+    /// The most octets of one lease.
+    pub const LEASE_MAX: usize = LEASE_MAX;
+
     /// Creates a pool: maps a region, fills it with pages, and makes this thread its owner.
     ///
     /// # Errors
@@ -90,8 +93,8 @@ impl Pool {
     /// Leases a block of at least `length` octets. The lease has exactly that length, which may be
     /// zero.
     ///
-    /// Returns `None` if the pool is exhausted or too fragmented, or if `length` exceeds 1 GiB. Leasing takes bounded
-    /// time and allocates nothing from the heap.
+    /// Returns `None` if the pool is exhausted or too fragmented, or if `length` exceeds [`Self::LEASE_MAX`]. Leasing takes
+    /// bounded time and allocates nothing from the heap.
     #[inline(never)]
     pub fn lease(&self, length: usize) -> Option<Local> {
         self.take(length, |blocks| blocks.take(length))

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use haulage_mr_pool::Pool;
 use haulage_proto::negotiate;
 use haulage_proto::rtrext::properties::{Offer, RTRS_XCONT, RTRS_XREQ, RTRS_XRESP};
 use haulage_proto::rtrext::structure::{BufferSegment, FLAG_TARGETABLE, Structure};
@@ -103,6 +104,9 @@ pub struct Limits {
     /// copied once at each end. A core that serves such Calls takes memory of [`Self::send_size`] for each of these messages,
     /// charged to its connection. Without room for data items in messages, all results are written as before.
     pub responses: bool,
+    /// Octets of the longest segment of a chunk that peers of version 2 are told to offer. A longer item comes in several, of
+    /// which a direction of an RPC has [`SEGMENTS_MAX`] at most: so this bounds the items that peers can send and fetch.
+    pub segment_size_max: u32,
     /// Octets of the longest Call or Reply that may come in several messages (version 2, continued messages). Memory for
     /// all of it is taken when the first one arrives; that of a Call is charged to its connection.
     pub message_max: u32,
@@ -145,6 +149,7 @@ pub const LIMITS_DEFAULT: Limits = Limits {
     send_size: wire(INLINE_SIZE),
     transmissions_max: 1,
     responses: false,
+    segment_size_max: SEGMENT_SIZE_MAX,
     message_max: 1 << 20,
     remote_clients_max: 16,
     setup_timeout: Duration::from_secs(5),
@@ -244,21 +249,12 @@ const CALL_LIMITS: CallLimits = CallLimits {
 /// Octets of the longest Payload stream that is fetched as a whole.
 pub const BODY_MAX: usize = 256 << 10;
 
-/// Octets of the largest data item that one RPC moves; larger values and files take several RPCs.
-pub const ITEM_MAX: usize = 64 << 20;
+/// Octets of the longest segment that peers are told to offer, unless [`Limits::segment_size_max`] says otherwise.
+pub const SEGMENT_SIZE_MAX: u32 = 64 << 20;
 
-/// Returns the properties that a peer is told (P7: segments cover the largest item). `serves` are the Calls of its server
-/// that a client serves.
-fn our_properties(serves: Reverse, send_size_max: u32, receive_buffer_size: u32) -> Properties {
-    Properties {
-        // Whatever a provider moves for a server, it moves for a client.
-        reverse: if serves == Reverse::None { REVERSE_NONE } else { REVERSE_GENL },
-        send_size_max,
-        receive_buffer_size,
-        segment_size_max: wire(ITEM_MAX),
-        segment_count_max: SEGMENTS_MAX_WIRE,
-    }
-}
+/// Octets of the largest data item that one RPC moves: as many as a chunk of [`SEGMENTS_MAX`] of the longest segments has.
+/// Larger values and files take several RPCs.
+pub const ITEM_MAX: usize = SEGMENTS_MAX * SEGMENT_SIZE_MAX as usize;
 
 /// Returns the private data about version 1 that every peer is told while connecting, also as the octets that the
 /// connection manager carries.
@@ -282,6 +278,19 @@ impl Limits {
     /// Returns whether a version may be spoken that has what this policy asks for: version 1 has no host authentication (P9).
     pub(crate) fn serve_under(&self, policy: Policy) -> bool {
         !policy.requires() || self.versions != Versions::OnlyOne
+    }
+
+    /// Returns the properties that a peer is told (P7: segments cover the largest item). `serves` are the Calls of its server
+    /// that a client serves.
+    fn properties(&self, serves: Reverse, send_size_max: u32) -> Properties {
+        Properties {
+            // Whatever a provider moves for a server, it moves for a client.
+            reverse: if serves == Reverse::None { REVERSE_NONE } else { REVERSE_GENL },
+            send_size_max,
+            receive_buffer_size: self.receive_size,
+            segment_size_max: self.segment_size_max,
+            segment_count_max: SEGMENTS_MAX_WIRE,
+        }
     }
 
     /// Returns the profile of RFC 5666 for connections; `None` without it.
@@ -382,7 +391,7 @@ impl Limits {
         };
         let two = v2::connection::Config {
             role,
-            properties: our_properties(serves, send_size, self.receive_size),
+            properties: self.properties(serves, send_size),
             first_xid,
             chunks: CHUNK_LIMITS,
             continued_call_max: if takes_calls { self.message_max } else { 0 },
@@ -500,6 +509,9 @@ const _: () = {
     // [V2-4.2.1-6] credit limits stay below 2^31 - 1.
     assert!(LIMITS_DEFAULT.receives_max < (1 << 31) - 1);
     assert!(SEGMENTS_MAX_WIRE as usize == SEGMENTS_MAX);
+    // An item that is exposed lies in one lease, and its length is one word.
+    assert!(ITEM_MAX <= Pool::LEASE_MAX);
+    assert!(ITEM_MAX <= u32::MAX as usize);
     // The parts before the last take what a message without data items may have.
     assert!(PARTS[0] + PARTS[1] + PARTS[2] + PARTS[3] == wire(INLINE_SIZE));
     // A client's first message fits the version 1 default (P6), whatever comes after it.
@@ -508,6 +520,11 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
+    use haulage_proto::chunk::DataItem;
+    use haulage_proto::exchange::{CallFault, CallShape, Format, Terms, plan_call};
+    use haulage_proto::rpc::{Eligible, Procedure};
+    use haulage_proto::verbs::Handle;
+
     use super::*;
 
     #[test]
@@ -534,12 +551,71 @@ mod tests {
         assert_eq!([each(0, 512), each(128, 7), each(128, 0)], [512, 1, 1]);
     }
 
+    /// Returns the lengths of the segments of a chunk of `length` octets, offered to a peer that was told our properties;
+    /// `None` if a Call cannot offer it.
+    fn segments(length: usize) -> Option<Vec<u32>> {
+        let peer = LIMITS_DEFAULT.properties(Reverse::None, wire(INLINE_SIZE));
+        let terms = Terms::version_two(wire(INLINE_SIZE), wire(INLINE_SIZE), &peer);
+        let item = Eligible::opaque(usize::MAX);
+        let put = Procedure::new("PUT").argument(item).results_max(0);
+        let items = [DataItem::opaque(40, length)];
+        let shape = CallShape {
+            procedure: &put,
+            length: 44 + u32::try_from(length.next_multiple_of(4)).unwrap(),
+            arguments_at: 40,
+            items: &items,
+            results: &[],
+            reply_max: 24,
+            reply_limit: 24,
+            may_reduce: true,
+        };
+        let sent = plan_call(&terms, &shape).map(|plan| {
+            let [argument] = *plan.reads else { panic!("it is reduced") };
+            assert_eq!((plan.format, argument.length as usize), (Format::Simple, length));
+            plan.split(Handle(1), 0, argument.length)
+                .map(|segment| segment.length)
+                .collect::<Vec<_>>()
+        });
+        let get = Procedure::new("GET").result(item).results_max(4);
+        let results = [wire(length)];
+        let reply_max = 24 + 4 + wire(length.next_multiple_of(4));
+        let shape = CallShape {
+            procedure: &get,
+            length: 44,
+            items: &[],
+            results: &results,
+            reply_max,
+            reply_limit: reply_max,
+            ..shape
+        };
+        let fetched = plan_call(&terms, &shape).map(|plan| {
+            assert_eq!((&*plan.writes, plan.reply), (&[wire(length)][..], None));
+            plan.split(Handle(1), 0, wire(length)).map(|segment| segment.length).collect::<Vec<_>>()
+        });
+        match (sent, fetched) {
+            (Ok(sent), Ok(fetched)) => {
+                assert_eq!(sent, fetched);
+                Some(sent)
+            }
+            (Err(CallFault::CallTooLong), Err(CallFault::ReplyTooLong)) => None,
+            other => panic!("{length}: {other:?}"),
+        }
+    }
+
     #[test]
     fn the_segments_that_peers_are_told_of_cover_the_largest_item() {
         // P7
         let Properties { segment_size_max, segment_count_max, .. } =
-            our_properties(Reverse::None, 0, 0);
-        assert!(segment_size_max as usize >= ITEM_MAX, "one is enough for an item");
-        assert!(segment_count_max > 2 * CHUNKS_MAX, "and for every chunk of a Call");
+            LIMITS_DEFAULT.properties(Reverse::None, 0);
+        assert!(segment_size_max as usize * segment_count_max as usize >= ITEM_MAX);
+        assert!(segment_count_max > 2 * CHUNKS_MAX, "and every chunk of a Call has one");
+        let one = SEGMENT_SIZE_MAX as usize;
+        assert_eq!(segments(one), Some(vec![SEGMENT_SIZE_MAX]), "one is enough for most items");
+        assert_eq!(segments(one + 1), Some(vec![SEGMENT_SIZE_MAX, 1]));
+        let mut all = vec![SEGMENT_SIZE_MAX; SEGMENTS_MAX];
+        assert_eq!(segments(ITEM_MAX).as_ref(), Some(&all));
+        all[SEGMENTS_MAX - 1] -= 1;
+        assert_eq!(segments(ITEM_MAX - 1), Some(all));
+        assert_eq!(segments(ITEM_MAX + 1), None);
     }
 }

@@ -490,7 +490,7 @@ pub struct ServeKv {
     /// told otherwise
     #[arg(long, value_name = "PERCENT", default_value = "12.5")]
     pub index_share: Share,
-    /// Largest value that is accepted
+    /// Largest value that is accepted; 1GiB at most
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     pub value_max: Bytes,
     /// Connections at once; one address can have half of them [default: 256, fewer if the limit of open files is low]

@@ -13,6 +13,9 @@ use haulage_test_support::Started;
 /// Nothing here takes this long unless it hangs.
 const HANG_SECONDS: u64 = 120;
 
+/// Seconds that a Call may take: a busy machine needs more than the default for a long value.
+const TIMEOUT: &str = "60";
+
 fn haulage(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
     command.args(arguments).stdin(Stdio::null());
@@ -52,7 +55,7 @@ impl Server {
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Output {
-        let mut command = self.client(&["put", key]);
+        let mut command = self.client(&["put", key, "--timeout", TIMEOUT]);
         let mut child = command
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())
@@ -64,7 +67,7 @@ impl Server {
     }
 
     fn get(&self, key: &str) -> Output {
-        run(&mut self.client(&["get", key]))
+        run(&mut self.client(&["get", key, "--timeout", TIMEOUT]))
     }
 
     /// Returns one figure of `kv stat --json`.
@@ -113,6 +116,23 @@ fn values_go_there_and_back_between_processes() {
     assert_eq!((server.figure("keys"), server.figure("value_bytes")), (1, 4 << 20));
     assert!(run(&mut server.client(&["del", "key"])).status.success());
     assert_eq!((server.figure("keys"), server.figure("value_bytes")), (0, 0));
+    server.everything_is_home();
+}
+
+#[test]
+fn a_value_longer_than_a_segment_goes_there_and_back() {
+    let server = Server::of("144MiB", &["--value-max", "80MiB"]);
+    let value = pattern((64 << 20) + 5);
+    let put = server.put("long", &value);
+    assert!(put.status.success(), "{}", text(&put.stderr));
+    let got = server.get("long");
+    assert!(got.status.success(), "{}", text(&got.stderr));
+    assert!(got.stdout == value, "the value differs");
+    assert_eq!(server.figure("value_bytes"), value.len() as u64);
+    // There is no memory for another one.
+    let full = server.put("longer", &[value, pattern(10 << 20)].concat());
+    assert!(complaint(&full).contains("memory is full") && complaint(&full).contains("--memory"));
+    assert_eq!((server.figure("keys"), server.figure("value_bytes")), (1, (64 << 20) + 5));
     server.everything_is_home();
 }
 

@@ -15,7 +15,7 @@ use super::responder::ServedCall;
 use super::work::{Held, Work};
 use super::{ConnectOptions, Core, Cx};
 use crate::core::Service;
-use crate::limits::{INLINE_SIZE, LIMITS_DEFAULT, Limits, RECEIVES_IDLE, Versions};
+use crate::limits::{INLINE_SIZE, LIMITS_DEFAULT, Limits, RECEIVES_IDLE, SEGMENTS_MAX, Versions};
 use crate::provider::sim::{Fabric, FabricConfig, Rng, Sim};
 use crate::provider::{ConnectError, Promises, Provider};
 use crate::service::{
@@ -861,6 +861,7 @@ mod remote;
 mod replies;
 mod reverse;
 mod room;
+mod segments;
 mod servers;
 mod several;
 mod stood_still;

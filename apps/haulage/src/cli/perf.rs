@@ -93,7 +93,7 @@ pub struct PerfOptions {
     /// Test to run
     #[arg(value_enum)]
     pub test: Test,
-    /// Payload of each call [default: 1MiB; inline: 1KiB]
+    /// Payload of each call; 1GiB at most [default: 1MiB; inline: 1KiB]
     #[arg(long, value_name = "BYTES")]
     pub size: Option<Bytes>,
     /// Calls in flight on each connection [default: 1; with --rate: 128, at most]

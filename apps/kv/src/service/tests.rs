@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use haulage::core::Core;
-use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
+use haulage::limits::{LIMITS_DEFAULT, Limits, SEGMENTS_MAX, Versions};
 use haulage::pool::{PagePreference, Pool, PoolConfig};
 use haulage::proto::chunk::Returned;
 use haulage::proto::time::Instant;
@@ -20,6 +20,7 @@ use crate::stat::Stat;
 mod answered;
 mod cores;
 mod moving;
+mod segments;
 mod several;
 mod watching;
 

@@ -118,7 +118,7 @@ impl ExposedLeases {
     }
 
     /// Returns our own record of the Write chunks that we offered.
-    pub(super) fn writes(&self) -> Items<&[Segment]> {
+    pub(in crate::core) fn writes(&self) -> Items<&[Segment]> {
         self.offered_to_write().map(Segments::as_slice).collect()
     }
 

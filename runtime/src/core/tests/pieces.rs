@@ -170,10 +170,19 @@ fn a_peer_that_is_lost_at_any_moment_leaves_no_page_behind() {
     );
 }
 
-/// Stores and fetches items between cores with providers of `make`; the server's free pages are scattered.
+/// Stores and fetches items between cores with providers of `make`, in one segment and in as many as a chunk has, which end
+/// within pages; the server's free pages are scattered.
 fn goes_there_and_back<P: Provider>(make: impl Fn() -> (P, Pool)) {
+    let many = u32::try_from(ITEM / SEGMENTS_MAX + 2).unwrap();
+    for segment_size_max in [LIMITS.segment_size_max, many] {
+        goes_in_segments(segment_size_max, &make);
+    }
+}
+
+fn goes_in_segments<P: Provider>(segment_size_max: u32, make: &impl Fn() -> (P, Pool)) {
     let (provider, pool) = make();
-    let mut server = Core::new(provider, Heap::default(), pool, LIMITS, 7).unwrap();
+    let limits = Limits { segment_size_max, ..LIMITS };
+    let mut server = Core::new(provider, Heap::default(), pool, limits, 7).unwrap();
     let (cx, service) = server.cx(clock::now());
     service.kept = scatter(cx.pool());
     let free = cx.pool().free_bytes();

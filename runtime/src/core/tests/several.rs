@@ -352,10 +352,12 @@ fn mixes<P: Provider>(limits: Limits, make: impl Fn() -> (P, Pool)) -> u64 {
     repeated
 }
 
-/// Returns limits under which nothing is in the way, there are few buffers, or version 1 is spoken.
-fn circumstances() -> [Limits; 3] {
+/// Returns limits under which nothing is in the way, there are few buffers, longer items take several segments, or version 1
+/// is spoken.
+fn circumstances() -> [Limits; 4] {
     let few = Limits { send_buffers_max: 3, ..LIMITS };
-    [LIMITS, few, Limits { versions: Versions::OnlyOne, ..LIMITS }]
+    let short = Limits { segment_size_max: 7001, ..LIMITS };
+    [LIMITS, few, short, Limits { versions: Versions::OnlyOne, ..LIMITS }]
 }
 
 fn pool(pages: PagePreference) -> Pool {
