@@ -67,6 +67,21 @@ fn end(output: &Output) -> (Option<i32>, &str) {
     (output.status.code(), said.trim_end())
 }
 
+/// The chunks of one Call share 16 segments, which have 1 MiB in version 1.
+#[test]
+fn long_values_come_in_either_version_though_they_do_not_fit_one_call() {
+    let place = Place::new("long", &[]);
+    let value = pattern((15 << 20) + 5);
+    let stored = place.run(&["mput", &place.pair("a", &value)]);
+    assert!(stored.status.success(), "{}", text(&stored.stderr));
+    let expected = [format!("a {}\n", value.len()).as_bytes(), &value].concat().repeat(5);
+    for version in ["1", "2"] {
+        let found = place.run(&["mget", "a", "a", "a", "a", "a", "--rpc-version", version]);
+        assert!(found.status.success(), "{version}: {}", text(&found.stderr));
+        assert!(found.stdout == expected, "{version}: the values differ");
+    }
+}
+
 #[test]
 fn several_values_go_there_and_back_whatever_their_lengths() {
     // One value is longer than the room for it, another than the memory that a client has at first. There are more short ones

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::{ControlFlow, Range};
 
-use haulage::limits::ITEM_MAX;
+use haulage::limits::{ITEM_MAX, SEGMENTS_MAX};
 use haulage::pool::Local;
 use haulage::proto::chunk::{Item, Kind};
 use haulage::proto::rpc::AcceptStat;
@@ -90,6 +90,10 @@ impl Client<'_> {
         let (mut request, mut leased) = (self.request(Procedure::MGet), 0);
         for (at, key) in keys.iter().take(self.chunks(keys)).enumerate() {
             let expected = self.lengths.expected(*key);
+            if at > 0 && leased + expected.max(room) > ROOMS_AT_ONCE {
+                keys = keys.get(..at).unwrap_or_default();
+                break;
+            }
             let lease = match self.lease(expected.max(room))? {
                 // The server tells how much memory it really takes.
                 None if expected > room => self.lease(room)?,
@@ -462,3 +466,9 @@ const LEASED_MOST: usize = 1 << 20;
 /// Octets of values in one MPUT, if there is more than one: longer values gain nothing from each other's company, and a
 /// server has memory for all of a Call or for none.
 const OCTETS_AT_ONCE: usize = 256 << 10;
+
+/// Octets of the rooms for values in one MGET, if there is more than one: longer values gain nothing from each other's company,
+/// and those of a Call share 16 segments, which have 1 MiB in version 1.
+const ROOMS_AT_ONCE: usize = 8 << 20;
+
+const _: () = assert!((ROOMS_AT_ONCE >> 20) + KEYS_MAX <= SEGMENTS_MAX);
