@@ -25,8 +25,8 @@
 //!
 //! While a Call of one origin waits, peers of origins that hold more have to be quick: a connection with a peer that
 //! moves what it is to move, by Reads and Writes, at less than [`RATE_MIN`] is closed. Of several, the one of the origin
-//! that holds most goes, and of these the one that is late for longest. What took more than it left free has [`GRACE`]
-//! alone, whatever its length.
+//! that holds most goes, and of these the one that is late for longest. What took more than it left free has [`GRACE`] for
+//! each [`SEGMENT_SIZE_MAX`] octets, and no more.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -36,6 +36,7 @@ use haulage_mr_pool::{Density, Pool};
 use haulage_proto::time::Instant;
 
 use crate::key::{CallKey, ConnectionKey};
+use crate::limits::SEGMENT_SIZE_MAX;
 use crate::origin::Origin;
 
 /// The memory that Calls of all connections hold, and the connections with Calls that wait for some.
@@ -429,7 +430,7 @@ impl Memory {
         let latest = earliest.saturating_add(time_for(share.held));
         let Transfers { under_way, due } = &mut share.transfers;
         let from = if *under_way == 0 { earliest } else { *due };
-        let time = if octets > free { Duration::ZERO } else { time_for(octets) };
+        let time = if octets > free { grace_for(octets) } else { time_for(octets) };
         *due = from.saturating_add(time).min(latest);
         *under_way += 1;
     }
@@ -588,12 +589,19 @@ fn time_for(octets: usize) -> Duration {
     Duration::from_micros(u64::try_from(octets).unwrap_or(u64::MAX) / (RATE_MIN / 1_000_000))
 }
 
+/// Returns the time that moving `octets` takes beyond [`GRACE`] if that is enough for each [`SEGMENT_SIZE_MAX`] of them: none
+/// for most.
+fn grace_for(octets: usize) -> Duration {
+    let more = octets.saturating_sub(1) / SEGMENT_SIZE_MAX as usize;
+    GRACE.saturating_mul(u32::try_from(more).unwrap_or(u32::MAX))
+}
+
 /// An invariant: the entry of an origin stays while it has connections.
 const NO_HOLDER: &str = "a share names the entry of its origin";
 /// Octets a second that a peer has to move while others wait for the memory.
 const RATE_MIN: u64 = 1_000_000;
 /// How long a Call waits before slow peers of others are closed, and how long each peer has beside the time for the
-/// octets.
+/// octets. One that left little free has to move [`SEGMENT_SIZE_MAX`] octets in that time.
 const GRACE: Duration = Duration::from_millis(500);
 /// Interval between two looks for a slow connection.
 const RECLAIM_INTERVAL: Duration = Duration::from_millis(10);
@@ -615,17 +623,23 @@ mod tests {
     use haulage_mr_pool::{PagePreference, PoolConfig};
 
     use super::*;
+    use crate::limits::{ITEM_MAX, SEGMENTS_MAX_WIRE};
 
     const MIB: usize = 1 << 20;
 
-    /// Begins transfers of a share that holds `held` octets, the last at `now`, and returns when it is late.
+    /// Begins transfers of a share that holds `held` octets, which leave all free, and returns when it is late.
     fn due(held: usize, began: &[(u64, usize)]) -> Duration {
+        due_of(held, usize::MAX, began)
+    }
+
+    /// Like [`due`], where `free` octets are left free.
+    fn due_of(held: usize, free: usize, began: &[(u64, usize)]) -> Duration {
         let mut memory = Memory::default();
         let mut share = memory.enter(Origin::Ours);
         share.held = held;
         for (at, octets) in began {
             memory.now = Instant::ZERO.saturating_add(Duration::from_millis(*at));
-            memory.begin_transfer(&mut share, *octets, usize::MAX);
+            memory.begin_transfer(&mut share, *octets, free);
         }
         let due = share.transfers.due;
         assert_eq!((share.late_since(due), share.late_since(Instant::ZERO)), (Some(due), None));
@@ -644,6 +658,19 @@ mod tests {
         // The cap allows the time for the 2 MiB that the connection holds, not for all 3 MiB that it moved.
         let most = Duration::from_millis(10) + GRACE + time_for(2 * MIB);
         assert_eq!(due(2 * MIB, &[(0, MIB), (5, MIB), (10, MIB)]), most);
+    }
+
+    #[test]
+    fn the_time_for_the_longest_item_is_in_proportion_to_its_octets() {
+        let [one, all] = [SEGMENT_SIZE_MAX as usize, ITEM_MAX];
+        let at_least = Duration::from_micros(all as u64);
+        assert_eq!(due(all, &[(0, all)]), GRACE + at_least);
+        assert_eq!(due_of(all, all, &[(0, all)]), GRACE + at_least, "as much is left free");
+        // What leaves less free has to be quicker: an item of one segment has the grace alone.
+        assert_eq!(due_of(one, one - 1, &[(0, one)]), GRACE);
+        assert_eq!(due_of(one + 1, one, &[(0, one + 1)]), 2 * GRACE);
+        assert_eq!(due_of(all, all - 1, &[(0, all)]), GRACE * SEGMENTS_MAX_WIRE);
+        assert_eq!(due_of(all, 0, &[(0, all), (400, all)]), 2 * GRACE * SEGMENTS_MAX_WIRE - GRACE);
     }
 
     #[test]
