@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use haulage::core::{Core, CoreIdentity, CoreNumber, NoService};
-use haulage::cores::entries::{Entries, Unstored};
+use haulage::cores::entries::Entries;
 use haulage::cores::post::mailboxes;
 use haulage::limits::LIMITS_DEFAULT;
 use haulage::pool::{PagePreference, Pool, PoolConfig};

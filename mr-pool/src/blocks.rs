@@ -13,9 +13,8 @@
 use self::class::{CLASSES, Class};
 use std::ops::Range;
 
-use self::leave::Leaving;
 use self::page::NONE;
-use self::stretch::Sweep;
+use self::stretch::{Leaving, Sweep};
 use crate::size::PAGE;
 
 mod class;

@@ -22,6 +22,13 @@ pub enum PoolError {
     },
 }
 
+impl PoolError {
+    /// Makes the error for a region whose books have no room.
+    pub(crate) fn no_books(bytes: usize) -> Self {
+        Self::NoMemory { bytes, reason: "no room for its books".to_owned() }
+    }
+}
+
 impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

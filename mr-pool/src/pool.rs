@@ -72,7 +72,7 @@ impl Pool {
             return Err(too_large);
         }
         let (region, report) = Region::new(bytes, config.pages, config.node)?;
-        let core = PoolCore::new(Arc::new(region)).ok_or_else(|| no_books(bytes))?;
+        let core = PoolCore::new(Arc::new(region)).ok_or_else(|| PoolError::no_books(bytes))?;
         let bytes = Cell::new(bytes);
         Ok(Self { core, report, reservoir: None, bytes, _here: PhantomData })
     }
@@ -85,7 +85,7 @@ impl Pool {
     pub fn of(reservoir: &Reservoir) -> Result<Self, PoolError> {
         let report = reservoir.report().clone();
         let core = PoolCore::without_pages(reservoir.region());
-        let core = core.ok_or_else(|| no_books(report.bytes))?;
+        let core = core.ok_or_else(|| PoolError::no_books(report.bytes))?;
         let (reservoir, bytes) = (Some(reservoir.clone()), Cell::new(0));
         Ok(Self { core, report, reservoir, bytes, _here: PhantomData })
     }
@@ -290,9 +290,4 @@ impl Pool {
     fn blocks<T>(&self, look: impl FnOnce(&mut Blocks) -> T) -> T {
         look(&mut self.core.pool().owner().blocks.borrow_mut())
     }
-}
-
-/// Returns the error for a region whose books have no room.
-pub(crate) fn no_books(bytes: usize) -> PoolError {
-    PoolError::NoMemory { bytes, reason: "no room for its books".to_owned() }
 }

@@ -13,7 +13,6 @@ use std::sync::{Arc, PoisonError};
 use crate::blocks::Runs;
 use crate::config::PoolConfig;
 use crate::error::PoolError;
-use crate::pool::no_books;
 use crate::region::{PageReport, Region};
 use crate::size::{PAGE, TRACT, TRACT_PAGES};
 use crate::zeroes::zeroes;
@@ -45,7 +44,7 @@ impl Reservoir {
         let pages = u32::try_from(bytes / PAGE).ok().filter(|&pages| pages < u32::MAX);
         let pages = pages.ok_or_else(too_large)?;
         let (region, report) = Region::new(bytes, config.pages, config.node)?;
-        let books = zeroes(pages as usize).ok_or_else(|| no_books(bytes))?;
+        let books = zeroes(pages as usize).ok_or_else(|| PoolError::no_books(bytes))?;
         let mut runs = Runs::none(books);
         runs.take_in(0..pages);
         let (region, free, runs) = (Arc::new(region), AtomicUsize::new(bytes), Lock::new(runs));

@@ -34,6 +34,7 @@ use crate::protocol::{Answer, KEY_MAX, Key, PROGRAM, Procedure, Refusal, VERSION
 
 mod answered;
 mod asked;
+mod later;
 mod leases;
 mod many;
 mod others;

@@ -13,32 +13,6 @@ use super::page::{Block, NONE, Page};
 use super::stretch::Resident;
 use super::{Allocation, Blocks};
 
-/// The slabs that blocks leave.
-#[derive(Debug)]
-pub(super) struct Leaving {
-    /// Their blocks in use, by class.
-    blocks: [u32; CLASSES],
-    pages: u32,
-}
-
-impl Default for Leaving {
-    fn default() -> Self {
-        Self { blocks: [0; CLASSES], pages: 0 }
-    }
-}
-
-impl Leaving {
-    /// Returns how many blocks of a class are in slabs that they leave.
-    pub(super) const fn blocks_of(&self, class: Class) -> u32 {
-        self.blocks[class.number()]
-    }
-
-    /// Returns the pages of all slabs that blocks leave.
-    pub(super) const fn pages(&self) -> u32 {
-        self.pages
-    }
-}
-
 impl Blocks {
     /// Has the blocks of a slab, or of a run, leave it, and appends them to `found`; `tag` returns the tag of the block with a count.
     /// Returns the first page, or `None` if moving blocks makes no page free.

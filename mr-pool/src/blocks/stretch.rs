@@ -1,4 +1,4 @@
-//! The blocks of a stretch of the region that are moved together.
+//! The blocks of a stretch of the region that are moved together, how far the sweep has come, and what blocks leave.
 
 use super::class::{CLASSES, Class};
 use super::page::Block;
@@ -45,6 +45,27 @@ pub(super) struct Sweep {
     pub(super) swept: u32,
     /// [`Blocks::freed_bytes`](super::Blocks) when the lap began, less a page for each time that the lap was in vain.
     pub(super) freed_before: usize,
+}
+
+/// The slabs that blocks leave.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    /// Their blocks in use, by class.
+    pub(super) blocks: [u32; CLASSES],
+    pub(super) pages: u32,
+}
+
+impl Default for Leaving {
+    fn default() -> Self {
+        Self { blocks: [0; CLASSES], pages: 0 }
+    }
+}
+
+impl Leaving {
+    /// Returns how many blocks of a class are in slabs that they leave.
+    pub(super) const fn blocks_of(&self, class: Class) -> u32 {
+        self.blocks[class.number()]
+    }
 }
 
 /// The most blocks in a stretch.

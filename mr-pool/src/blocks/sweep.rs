@@ -77,7 +77,7 @@ impl Blocks {
     /// Returns the number of free pages, with all that moving blocks to other slabs can make free.
     pub(crate) fn room_pages_by_leaving(&mut self) -> usize {
         self.free_idle();
-        (self.runs.free_pages() + self.leaving.pages()) as usize + self.mergeable_pages()
+        (self.runs.free_pages() + self.leaving.pages) as usize + self.mergeable_pages()
     }
 
     /// Returns the number of pages that would be free as well if the blocks of each class were in as few slabs as can
