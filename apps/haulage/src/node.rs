@@ -46,15 +46,6 @@ pub trait Carrier: Provider + Sized {
         Listener::check(at)
     }
 
-    /// Finds out whether a server of `cores` cores can have them send from each other's memory.
-    ///
-    /// # Errors
-    /// They cannot.
-    fn check_shared(cores: usize) -> Result<(), Failure> {
-        let _ = cores;
-        Ok(())
-    }
-
     /// Returns the address of this machine at which a server for local clients listens.
     ///
     /// # Errors

@@ -118,7 +118,7 @@ pub(super) fn server_cores(machine: &Machine) -> Finding {
     let quota = Allowance::under(&machine.root).cpu.map(|quota| quota.cpus());
     let cores = Topology::read(&machine.root, &machine.cpus, quota).server_cores();
     let detail = format!(
-        "servers would take: {}; today `perf` has one core unless --cores is given, and `kv` and `store` have one",
+        "servers would take: {}; today `perf` and `kv` have one core unless --cores is given, and `store` has one",
         cores.words()
     );
     ok("server_cores", detail)

@@ -133,7 +133,7 @@ fn the_cores_that_servers_would_take_are_named_beside_those_they_have() {
     assert_eq!((cores.state, cores.fix.as_str()), (State::Ok, ""));
     let would = "servers would take: CPUs 0-2 (one thread of each physical core, one left for the system); ";
     assert!(cores.detail.starts_with(would), "{}", cores.detail);
-    let have = "today `perf` has one core unless --cores is given, and `kv` and `store` have one";
+    let have = "today `perf` and `kv` have one core unless --cores is given, and `store` has one";
     assert!(cores.detail.ends_with(have), "{}", cores.detail);
     tree.write("proc/self/cgroup", "0::/kv.service");
     tree.write("sys/fs/cgroup/kv.service/cpu.max", "250000 100000");

@@ -41,7 +41,6 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let rpcbind = registration::prepare(&options.register, options.core.provider)?;
     let threads = serving::cores("kv-core", &options.core, output)?;
     let count = threads.len();
-    P::check_shared(count)?;
     if memory < MEMORY_MIN || memory < value_max {
         let least = bytes::format(MEMORY_MIN.max(value_max) as u64);
         return Err(Failure::usage(format!(

@@ -35,15 +35,6 @@ impl Carrier for Verbs {
         Listener::check(SocketAddr::new(at.ip(), 0))
     }
 
-    fn check_shared(cores: usize) -> Result<(), Failure> {
-        if cores > 1 {
-            return Err(Failure::usage(
-                "over RDMA devices this service has one core: name one CPU with --cores",
-            ));
-        }
-        Ok(())
-    }
-
     fn start(node: &NodeConfig, pool: &Pool) -> Result<(Self, Notes), Failure> {
         let limits = &node.limits;
         let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
