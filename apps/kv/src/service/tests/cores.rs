@@ -1,4 +1,4 @@
-//! A server of two cores, each with a connection of the client.
+//! A server of several cores, each with a connection of the client.
 
 use std::collections::BTreeSet;
 
@@ -17,13 +17,18 @@ const FIRST: usize = 0;
 const SECOND: usize = 1;
 
 impl World {
-    /// Makes a world whose server has two cores, which share the memory. Connection 0 is on the first, 1 on the second.
+    /// Makes a world whose server has two cores.
     fn of_two_cores(memory: u64) -> Self {
+        Self::of_cores(2, memory)
+    }
+
+    /// Makes a world whose server has as many cores, which share the memory. Connection 0 is on the first, 1 on the second, and so on.
+    fn of_cores(count: usize, memory: u64) -> Self {
         let mut world = Self::new(0, memory);
-        let bytes = usize::try_from(memory).unwrap() + 2 * LIMITS.transport_bytes();
+        let bytes = usize::try_from(memory).unwrap() + count * LIMITS.transport_bytes();
         let config = PoolConfig { bytes, pages: PagePreference::Heap, node: None };
         let reservoir = Reservoir::new(&config).expect("heap");
-        let parts = KvService::parts(2, 10_000, &Seed::fixed(1, 2), VALUE_MAX, memory);
+        let parts = KvService::parts(count, 10_000, &Seed::fixed(1, 2), VALUE_MAX, memory);
         let mut cores = (0..).zip(parts.expect("memory")).map(|(number, part)| {
             let pool = Pool::of(&reservoir).expect("heap");
             let identity = CoreIdentity { number: CoreNumber::new(number).unwrap(), seed: 1 };
@@ -35,10 +40,9 @@ impl World {
             world.connections.push(connection.expect("a queue pair"));
             core
         });
-        let both = (cores.next(), cores.next());
-        drop(cores);
-        let (Some(first), Some(second)) = both else { unreachable!("there are two") };
-        (world.server, world.further) = (first, vec![second]);
+        let first = cores.next().expect("one core at least");
+        let further = cores.collect();
+        (world.server, world.further) = (first, further);
         world
     }
 
@@ -310,14 +314,14 @@ fn short_values_have_the_memory_of_all_cores_too() {
     assert!(again * 3000 > usable / 3, "{again} in {usable}");
 }
 
-/// Calls of both connections, several at once, that store, look up and delete the same keys: what was seen of each key could have happened
+/// Calls of all connections, several at once, that store, look up and delete the same keys: what was seen of each key could have happened
 /// in some order, by the moments at which the client made the Calls and knew their ends.
 #[test]
-fn histories_of_keys_over_two_cores_are_linearizable() {
+fn histories_of_keys_over_several_cores_are_linearizable() {
     const KEYS: usize = 3;
     const SLOTS: usize = 8;
-    for seed in 0..20 {
-        let mut world = World::of_two_cores(64 << 20);
+    for (seed, cores) in (0..24).zip([2, 3, 4].into_iter().cycle()) {
+        let mut world = World::of_cores(cores, 64 << 20);
         let mut rng = Rng::new(seed);
         let mut moment = 0;
         let mut histories = [(); KEYS].map(|()| Vec::new());
@@ -329,7 +333,7 @@ fn histories_of_keys_over_two_cores_are_linearizable() {
             // Now and then nothing is under way, so that the history falls into parts.
             let is_quiet = round % 30 >= 20;
             if !is_quiet && under_way[slot].is_none() {
-                // Slots of either connection.
+                // Slots of any connection.
                 let which = rng.below(KEYS);
                 let key = format!("key-{which}");
                 value += 1;
@@ -380,7 +384,7 @@ fn histories_of_keys_over_two_cores_are_linearizable() {
                     length += 1;
                 }
                 left = outcomes(&rest[..length], &left);
-                assert!(!left.is_empty(), "seed {seed}: {:?}", &rest[..length]);
+                assert!(!left.is_empty(), "seed {seed}, {cores} cores: {:?}", &rest[..length]);
                 rest = &rest[length..];
             }
         }
