@@ -177,10 +177,11 @@ impl Mover {
         if pool.has_room(length) {
             return Step::Room;
         }
-        let (mut octets, pool) = (0, pool.core().pool());
-        'units: while octets < LEFT_PER_STEP {
+        let (mut octets, mut leases, pool) = (0, 0, pool.core().pool());
+        'units: while octets < LEFT_PER_STEP && leases < STRETCH_BLOCKS_MAX - SLAB_BLOCKS_MAX {
             self.residents.clear();
-            if pool.begin_to_leave(&mut self.residents).is_none() {
+            pool.begin_to_leave(&mut self.residents);
+            if self.residents.is_empty() {
                 break;
             }
             for resident in &self.residents {
@@ -200,6 +201,7 @@ impl Mover {
                     break 'units;
                 }
                 octets += resident.capacity;
+                leases += 1;
             }
         }
         if octets > 0 { Step::More } else { Step::Full }

@@ -283,8 +283,9 @@ impl Pool {
 
     /// Returns whether there is room for `length` octets: in a slab, or in free pages, wherever these are.
     pub(crate) fn has_room(&self, length: usize) -> bool {
-        let reservoir = self.reservoir.as_ref().map_or(0, Reservoir::free_bytes);
-        reservoir >= length.max(1) || self.blocks(|blocks| blocks.has_room(length))
+        let wanted = Blocks::octets_in_a_row(length);
+        self.reservoir.as_ref().is_some_and(|reservoir| reservoir.free_bytes() >= wanted)
+            || self.blocks(|blocks| blocks.has_room(length))
     }
 
     fn blocks<T>(&self, look: impl FnOnce(&mut Blocks) -> T) -> T {

@@ -237,8 +237,8 @@ impl PoolRef {
         owner.blocks.borrow_mut().next_stretch(found, tag)
     }
 
-    /// Has the blocks of a slab, or of a run, leave it, and appends them to `found`. Returns `None` if that makes no page free.
-    pub(crate) fn begin_to_leave(self, found: &mut Vec<Resident>) -> Option<u32> {
+    /// Has the blocks of a slab, or of a run, leave it, and appends them to `found`, unless that makes no page free.
+    pub(crate) fn begin_to_leave(self, found: &mut Vec<Resident>) {
         let owner = self.owner();
         let tag = |index: usize| owner.counts[index].placed.get();
         owner.blocks.borrow_mut().begin_to_leave(found, tag)

@@ -15,18 +15,15 @@ use super::{Allocation, Blocks};
 
 impl Blocks {
     /// Has the blocks of a slab, or of a run, leave it, and appends them to `found`; `tag` returns the tag of the block with a count.
-    /// Returns the first page, or `None` if moving blocks makes no page free.
-    pub(crate) fn begin_to_leave(
-        &mut self,
-        found: &mut Vec<Resident>,
-        tag: impl Fn(usize) -> u32,
-    ) -> Option<u32> {
+    /// Appends none if moving blocks makes no page free.
+    pub(crate) fn begin_to_leave(&mut self, found: &mut Vec<Resident>, tag: impl Fn(usize) -> u32) {
         self.free_idle();
         let mut classes = (0..CLASSES).rev().map(Class::nth);
-        let (class, first) = classes.find_map(|class| {
+        let chosen = classes.find_map(|class| {
             let first = self.run_to_leave(class).or_else(|| self.slab_to_leave(class));
             first.map(|first| (class, first))
-        })?;
+        });
+        let Some((class, first)) = chosen else { return };
         let (mut used, spilled) = match *self.runs.page(first) {
             Page::Slab { free, .. } => (class.all_free() & !free, None),
             _ => (1, Some(class)),
@@ -40,7 +37,6 @@ impl Blocks {
             found.push(Resident { tag, block, capacity, spilled });
         }
         self.leave(first, class);
-        Some(first)
     }
 
     /// Leases a block for one that leaves, in a slab. A run is left for a new slab, too.

@@ -44,6 +44,11 @@ impl Blocks {
         }
     }
 
+    /// Returns how many octets of free pages in a row a block of `length` octets takes if no slab has room.
+    pub(crate) fn octets_in_a_row(length: usize) -> usize {
+        (pages_in_a_row(length) as usize).saturating_mul(PAGE)
+    }
+
     /// Returns whether there may be room for a block of `length` octets once enough blocks have moved. Called when
     /// there is none.
     pub(crate) fn may_make_room(&mut self, length: usize) -> bool {

@@ -58,6 +58,7 @@ impl KvService {
         let mut worked = false;
         // Calls that wait for memory have looked at it earlier in this turn.
         self.others.iter_mut().for_each(Others::forget_answer);
+        self.others.iter_mut().for_each(|others| others.forget_gone(cx));
         for _ in 0..POSTS_PER_TURN {
             let next = self.others.as_mut().and_then(|others| others.next(cx));
             let Some((from, post)) = next else { break };

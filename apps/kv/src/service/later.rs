@@ -22,6 +22,8 @@ impl KvService {
 
     /// Lets Calls that wait for memory go on, in their order. Returns whether there are any.
     pub(super) fn go_on(&mut self, cx: &mut Cx<'_>) -> bool {
+        // A connection may have ended before its Call went on.
+        self.waiting.answered.retain(|call| cx.awaits(call.token));
         for _ in 0..CALLS_PER_TURN {
             let Some(mut call) = self.waiting.calls.pop_front() else { return false };
             self.waiting.octets -= call.octets();
@@ -45,24 +47,19 @@ impl KvService {
     fn store_rest(&mut self, cx: &mut Cx<'_>, call: &mut Waiter) {
         let is_late = call.since.saturating_add(WAIT_MAX) <= cx.now();
         while let Some(Pair { key, value }) = call.pairs.pop_front() {
-            let kept = match value {
-                Err(refusal) => Err(Unkept::Refused(refusal)),
-                Ok(Kept::Value(value)) => self.keep(cx, &key, Given::Value(value)),
-                Ok(Kept::Octets(octets)) => match self.keep(cx, &key, Given::Octets(&octets)) {
-                    // The octets are still the ones that are kept.
-                    Err(Unkept::Lacks(Given::Octets(_))) if !is_late => {
-                        let value = Ok(Kept::Octets(octets));
-                        return call.pairs.push_front(Pair { key, value });
-                    }
-                    Err(Unkept::Lacks(Given::Value(value))) => {
-                        Err(Unkept::Lacks(Given::Value(value)))
-                    }
-                    Err(Unkept::Lacks(Given::Octets(_))) => Err(Unkept::Refused(Refusal::NoSpace)),
-                    Err(Unkept::Refused(refusal)) => Err(Unkept::Refused(refusal)),
-                    Ok(()) => Ok(()),
-                },
+            let octets;
+            let given = match value {
+                Ok(Kept::Value(value)) => Given::Value(value),
+                Ok(Kept::Octets(kept)) => {
+                    octets = kept;
+                    Given::Octets(&octets)
+                }
+                Err(refusal) => {
+                    call.answers.push(Err(refusal));
+                    continue;
+                }
             };
-            call.answers.push(match kept {
+            call.answers.push(match self.keep(cx, &key, given) {
                 Ok(()) => Ok(()),
                 Err(Unkept::Refused(refusal)) => Err(refusal),
                 Err(Unkept::Lacks(_)) if is_late => Err(Refusal::NoSpace),

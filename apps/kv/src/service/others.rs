@@ -245,6 +245,11 @@ impl Others {
         }
     }
 
+    /// Forgets answers to Calls whose connections have ended.
+    pub(super) fn forget_gone(&mut self, cx: &Cx<'_>) {
+        self.answered.retain(|(token, _)| cx.awaits(*token));
+    }
+
     /// Returns what all cores told for a Call that goes on.
     pub(super) fn told(&mut self, token: CallToken) -> Option<Told> {
         let at = self.answered.iter().position(|(answered, _)| *answered == token)?;
