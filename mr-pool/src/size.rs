@@ -24,7 +24,7 @@ pub(crate) const PAGE: usize = 4096;
 pub(crate) const MIB_2: usize = 2 << 20;
 /// The size of a 1 GiB page in octets.
 pub(crate) const GIB: usize = 1 << 30;
-/// The octets of a tract, which a pool takes from a reservoir at a time, or gives back.
+/// The octets of a tract: as many as a pool takes from a reservoir at a time, if there are so many in a row.
 pub(crate) const TRACT: usize = MIB_2;
 /// The pages of a tract.
 pub(crate) const TRACT_PAGES: u32 = 512;

@@ -50,9 +50,11 @@ impl<K: Key, V> Index<K, V> {
 
     /// Stores `value` under `key`.
     ///
-    /// `keep` makes the copy of a new key, and `look` sees the value that was there. `tell` sees the new key and the value where others
-    /// find them, with the number of that place, which the key has until it is removed. Fails, and changes nothing, if the index is full or `keep` returns `None`; the
-    /// value comes back.
+    /// `keep` makes the copy of a new key, and `look` sees the value that was there. `tell` sees the value, and the key if it is new,
+    /// where other cores find them. It is told the number of that place, which the key has until it is removed.
+    ///
+    /// # Errors
+    /// The value comes back, and nothing has changed, if the index is full or `keep` returns `None`.
     pub fn put<T>(
         &mut self,
         key: &[u8],

@@ -507,10 +507,16 @@ impl Service for KvService {
         let done = match Procedure::from_number(call.procedure) {
             Some(Procedure::Null) => end(arguments),
             Some(Procedure::Get) => self.get(cx, arguments, reply),
-            Some(Procedure::Put) => match self.put(cx, call.token, arguments, reply) {
-                Ok(Outcome::Later) => return Outcome::Later,
-                stored => stored.map(drop),
-            },
+            Some(which @ (Procedure::Put | Procedure::MPut)) => {
+                let stored = match which {
+                    Procedure::Put => self.put(cx, call.token, arguments, reply),
+                    _ => self.put_many(cx, call.token, arguments, reply),
+                };
+                match stored {
+                    Ok(Outcome::Later) => return Outcome::Later,
+                    stored => stored.map(drop),
+                }
+            }
             Some(Procedure::Del) => self.del(arguments, reply),
             Some(which @ (Procedure::Stat | Procedure::Figures)) => match end(arguments) {
                 Ok(()) => {
@@ -521,10 +527,6 @@ impl Service for KvService {
             },
             Some(Procedure::Keys) => self.keys(arguments, reply),
             Some(Procedure::MGet) => self.get_many(cx, arguments, reply),
-            Some(Procedure::MPut) => match self.put_many(cx, call.token, arguments, reply) {
-                Ok(Outcome::Later) => return Outcome::Later,
-                stored => stored.map(drop),
-            },
             Some(Procedure::Watch) => self.watch(cx, call.connection, arguments, reply),
             None => return Outcome::Failed(AcceptStat::ProcUnavail),
         };

@@ -23,7 +23,7 @@ pub(crate) struct Runs {
 impl Runs {
     /// Creates the state of one free run of all `pages`. Returns `None` if there is no memory for
     /// it.
-    pub(crate) fn new(pages: u32) -> Option<Self> {
+    pub(super) fn new(pages: u32) -> Option<Self> {
         let mut runs = Self::none(table(pages as usize, || Page::Held)?);
         if pages > 0 {
             runs.give(0, pages);
@@ -118,7 +118,7 @@ impl Runs {
     }
 
     /// Returns the number of pages in free runs.
-    pub(crate) const fn free_pages(&self) -> u32 {
+    pub(super) const fn free_pages(&self) -> u32 {
         self.free
     }
 

@@ -140,7 +140,8 @@ fn stream_gib_per_s(near: &Polled, size: usize, depth: usize, budget: Duration) 
     }
 }
 
-/// Octets of the longest message: the far side has memory for it whoever asks, and longer ones move at the same rate.
+/// The most octets of a message. Whoever reaches the port may have the server fill that much memory, and longer messages move at the
+/// same rate.
 pub const MESSAGE_MAX: usize = 64 << 20;
 
 const REQUEST: [u8; 32] = [0; 32];

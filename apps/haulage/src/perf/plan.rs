@@ -117,7 +117,7 @@ impl Plan {
     /// Checks what each client has against the limits of a core.
     ///
     /// # Errors
-    /// One core has not so many Calls or connections, with what to do.
+    /// There are more Calls or connections than one core has. The text says what to do.
     pub fn check_client(&self) -> Result<(), Failure> {
         let (connections, depth) = (self.connections, self.pace.depth);
         let in_flight = self.active.saturating_mul(depth);

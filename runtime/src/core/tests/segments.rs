@@ -14,7 +14,7 @@ fn world() -> World {
     world_of(SEGMENT)
 }
 
-/// A server that takes segments of so many octets at most.
+/// A server that tells its peers this limit of a segment's octets.
 fn world_of(segment: usize) -> World {
     let segment_size_max = u32::try_from(segment).unwrap();
     let server = Limits { segment_size_max, ..ONCE[0] };

@@ -536,9 +536,11 @@ fn nothing_is_refused_while_another_core_stands_still() {
         assert!(stored * length > usize::try_from(usable).unwrap() / 2, "{stored} of {length}");
         world.further.push(still);
         for slot in 0..SLOTS {
-            while ended(&mut world, slot).is_none() {
+            let ends = (0..100_000).any(|_| {
                 world.step();
-            }
+                ended(&mut world, slot).is_some()
+            });
+            assert!(ends, "Call {slot}, of {length}");
         }
         assert!(world.now.saturating_since(now) < std::time::Duration::from_secs(5));
         (0..4).for_each(|key| world.del_by(SECOND, &format!("key-{key}")));
@@ -547,4 +549,56 @@ fn nothing_is_refused_while_another_core_stands_still() {
         }
         assert_eq!((world.free(), world.stat_by(FIRST).refused), (usable, 0));
     }
+}
+
+#[test]
+fn a_short_value_waits_in_bounds_and_not_for_ever() {
+    const SLOTS: usize = 8;
+    let mut world = World::of_two_cores(16 << 20);
+    world.put_by(SECOND, "other", b"");
+    assert!(world.get_by(SECOND, "other").is_some());
+    let still = world.further.pop().expect("the second core");
+    let put = |world: &mut World, slot: usize| {
+        world.ask(2 * slot + FIRST, request(Procedure::Put), |w| {
+            w.opaque(format!("key-{}", slot % 2).as_bytes())?;
+            w.opaque(&pattern(3000, slot))
+        });
+    };
+    let step = |world: &mut World| {
+        world.step();
+        world.now = world.now.saturating_add(std::time::Duration::from_micros(1));
+    };
+    (0..SLOTS).for_each(|slot| put(&mut world, slot));
+    let mut idle = 0;
+    while idle < 2000 {
+        step(&mut world);
+        idle += 1;
+        for slot in 0..SLOTS {
+            if world.caller().ended[2 * slot + FIRST].is_some() {
+                assert_eq!(world.done(2 * slot + FIRST), DONE);
+                put(&mut world, slot);
+                idle = 0;
+            }
+        }
+    }
+    // Where as many octets wait as may, another value is refused at once.
+    let now = world.now;
+    world.server.cx(now).1.waiting.octets += super::super::waiting::OCTETS_MAX;
+    put(&mut world, SLOTS);
+    (0..2000).for_each(|_| step(&mut world));
+    assert!(world.caller().ended[2 * SLOTS + FIRST].is_some());
+    assert_eq!(world.done(2 * SLOTS + FIRST), refused(Refusal::NoSpace));
+    let now = world.now;
+    world.server.cx(now).1.waiting.octets -= super::super::waiting::OCTETS_MAX;
+    assert!((0..SLOTS).all(|slot| world.caller().ended[2 * slot + FIRST].is_none()));
+    // The others have waited long enough after a while.
+    world.now = world.now.saturating_add(super::super::waiting::WAIT_MAX);
+    (0..2000).for_each(|_| step(&mut world));
+    for slot in 0..SLOTS {
+        assert!(world.caller().ended[2 * slot + FIRST].is_some(), "Call {slot}");
+        assert_eq!(world.done(2 * slot + FIRST), refused(Refusal::NoSpace));
+    }
+    world.further.push(still);
+    world.settle();
+    world.put_by(FIRST, "key-0", b"again");
 }
